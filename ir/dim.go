@@ -1,0 +1,338 @@
+package ir
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Dim is a size: a polynomial with integer coefficients over the module's
+// symbols, in canonical form, so that equal sizes compare equal with Equal.
+// The zero value is 0.
+type Dim struct {
+	terms []term // by descending degree, then by symbols; no zero coefficients
+}
+
+// term is coef times the product of syms (sorted, repeats are powers).
+type term struct {
+	coef int64
+	syms []string
+}
+
+// D is the constant size n.
+func D(n int64) Dim {
+	if n == 0 {
+		return Dim{}
+	}
+	return Dim{[]term{{coef: n}}}
+}
+
+// SymDim is the size named by a symbol.
+func SymDim(name string) Dim { return Dim{[]term{{1, []string{name}}}} }
+
+// Const returns the value of a constant size.
+func (d Dim) Const() (int64, bool) {
+	switch {
+	case len(d.terms) == 0:
+		return 0, true
+	case len(d.terms) == 1 && len(d.terms[0].syms) == 0:
+		return d.terms[0].coef, true
+	}
+	return 0, false
+}
+
+// Is reports whether d is the constant n.
+func (d Dim) Is(n int64) bool {
+	c, ok := d.Const()
+	return ok && c == n
+}
+
+// Equal reports whether two sizes are the same polynomial.
+func (d Dim) Equal(e Dim) bool {
+	return slices.EqualFunc(d.terms, e.terms, func(a, b term) bool {
+		return a.coef == b.coef && slices.Equal(a.syms, b.syms)
+	})
+}
+
+// maxTerms bounds polynomials; real ones have at most a handful of terms. What
+// is larger saturates and is then refused as too large.
+const maxTerms = 1 << 10
+
+// Add is d + e.
+func (d Dim) Add(e Dim) Dim { return canonical(append(slices.Clone(d.terms), e.terms...)) }
+
+// Sub is d − e.
+func (d Dim) Sub(e Dim) Dim { return d.Add(e.Mul(D(-1))) }
+
+// Mul is d · e.
+func (d Dim) Mul(e Dim) Dim {
+	if len(d.terms)*len(e.terms) > maxTerms {
+		return D(math.MaxInt64)
+	}
+	var ts []term
+	for _, a := range d.terms {
+		for _, b := range e.terms {
+			syms := slices.Concat(a.syms, b.syms)
+			slices.Sort(syms)
+			ts = append(ts, term{satMul(a.coef, b.coef), syms})
+		}
+	}
+	return canonical(ts)
+}
+
+// Div is d / e where that is exact: e is a monomial that divides every term.
+func (d Dim) Div(e Dim) (Dim, bool) {
+	if len(e.terms) != 1 {
+		if d.Equal(e) && len(e.terms) > 0 {
+			return D(1), true
+		}
+		return Dim{}, false
+	}
+	by := e.terms[0]
+	ts := make([]term, 0, len(d.terms))
+	for _, t := range d.terms {
+		if t.coef%by.coef != 0 {
+			return Dim{}, false
+		}
+		syms := slices.Clone(t.syms)
+		for _, s := range by.syms {
+			i := slices.Index(syms, s)
+			if i < 0 {
+				return Dim{}, false
+			}
+			syms = slices.Delete(syms, i, i+1)
+		}
+		ts = append(ts, term{t.coef / by.coef, syms})
+	}
+	return canonical(ts), true
+}
+
+// canonical sorts terms and merges equal monomials.
+func canonical(ts []term) Dim {
+	slices.SortStableFunc(ts, func(a, b term) int {
+		if c := cmp.Compare(len(b.syms), len(a.syms)); c != 0 {
+			return c
+		}
+		return slices.Compare(a.syms, b.syms)
+	})
+	out := ts[:0:0]
+	for _, t := range ts {
+		if n := len(out); n > 0 && slices.Equal(out[n-1].syms, t.syms) {
+			out[n-1].coef = satAdd(out[n-1].coef, t.coef)
+			continue
+		}
+		out = append(out, t)
+	}
+	out = slices.DeleteFunc(out, func(t term) bool { return t.coef == 0 })
+	return Dim{out}
+}
+
+// String writes the polynomial as IR text spells it: 128*q + 3.
+func (d Dim) String() string {
+	if len(d.terms) == 0 {
+		return "0"
+	}
+	var b strings.Builder
+	for i, t := range d.terms {
+		coef := t.coef
+		switch {
+		case i > 0 && coef < 0:
+			b.WriteString(" - ")
+			coef = -coef
+		case i > 0:
+			b.WriteString(" + ")
+		case coef < 0:
+			b.WriteString("-")
+			coef = -coef
+		}
+		if coef != 1 || len(t.syms) == 0 {
+			b.WriteString(strconv.FormatUint(uint64(coef), 10)) // MinInt64 negates to itself; unsigned prints it right
+			if len(t.syms) > 0 {
+				b.WriteByte('*')
+			}
+		}
+		b.WriteString(strings.Join(t.syms, "*"))
+	}
+	return b.String()
+}
+
+// Symbols appends the names of the symbols of d to dst.
+func (d Dim) Symbols(dst []string) []string {
+	for _, t := range d.terms {
+		dst = append(dst, t.syms...)
+	}
+	return dst
+}
+
+// Eval computes the size for given symbol values. It fails on an unknown
+// symbol and on overflow.
+func (d Dim) Eval(env map[string]int64) (int64, error) {
+	var sum int64
+	for _, t := range d.terms {
+		p := t.coef
+		for _, s := range t.syms {
+			v, ok := env[s]
+			if !ok {
+				return 0, fmt.Errorf("size %s: symbol %s has no value", d, s)
+			}
+			p = satMul(p, v)
+		}
+		sum = satAdd(sum, p)
+	}
+	if saturated(sum) {
+		return 0, fmt.Errorf("size %s overflows", d)
+	}
+	return sum, nil
+}
+
+// subst replaces symbols by sizes.
+func (d Dim) subst(env map[string]Dim) Dim {
+	if _, ok := d.Const(); ok {
+		return d
+	}
+	var sum Dim
+	for _, t := range d.terms {
+		p := D(t.coef)
+		for _, s := range t.syms {
+			v, ok := env[s]
+			if !ok {
+				v = SymDim(s)
+			}
+			p = p.Mul(v)
+		}
+		sum = sum.Add(p)
+	}
+	return sum
+}
+
+// bounds is an interval.
+type bounds struct{ lo, hi int64 }
+
+// bound computes an interval that contains d for all symbol values in env.
+func (d Dim) bound(env map[string]bounds) bounds {
+	var sum bounds
+	for _, t := range d.terms {
+		p := bounds{t.coef, t.coef}
+		for _, s := range t.syms {
+			v, ok := env[s]
+			if !ok {
+				v = bounds{math.MinInt64, math.MaxInt64}
+			}
+			p = p.mul(v)
+		}
+		sum = bounds{satAdd(sum.lo, p.lo), satAdd(sum.hi, p.hi)}
+	}
+	return sum
+}
+
+func (a bounds) mul(b bounds) bounds {
+	ps := []int64{satMul(a.lo, b.lo), satMul(a.lo, b.hi), satMul(a.hi, b.lo), satMul(a.hi, b.hi)}
+	return bounds{slices.Min(ps), slices.Max(ps)}
+}
+
+func saturated(v int64) bool { return v == math.MaxInt64 || v == math.MinInt64 }
+
+// satAdd and satMul saturate, so that an absurd size becomes an error instead
+// of a small one.
+func satAdd(a, b int64) int64 {
+	s := a + b
+	switch {
+	case a > 0 && b > 0 && s <= 0:
+		return math.MaxInt64
+	case a < 0 && b < 0 && s >= 0:
+		return math.MinInt64
+	}
+	return s
+}
+
+func satMul(a, b int64) int64 {
+	if a == 0 || b == 0 {
+		return 0
+	}
+	hi, lo := bits.Mul64(absU(a), absU(b))
+	neg := a < 0 != (b < 0)
+	if hi != 0 || lo > math.MaxInt64 {
+		if neg {
+			return math.MinInt64
+		}
+		return math.MaxInt64
+	}
+	if neg {
+		return -int64(lo)
+	}
+	return int64(lo)
+}
+
+func absU(a int64) uint64 {
+	if a < 0 {
+		return -uint64(a)
+	}
+	return uint64(a)
+}
+
+// Sym is a declared symbol: a size known only when a bucket is chosen, or one
+// derived from others.
+type Sym struct {
+	Name string
+	// Min and Max bound a base symbol, inclusive. Ignored for derived symbols.
+	Min, Max int64
+	// Def derives the symbol from earlier ones; nil for a base symbol.
+	Def *SymDef
+	Pos Pos
+}
+
+// SymDef is the definition of a derived symbol.
+type SymDef struct {
+	Fn   string // floor, ceil, min or max
+	X, Y Dim    // floor and ceil divide X by Y, which is a positive constant
+}
+
+func (s *Sym) String() string {
+	if s.Def == nil {
+		return fmt.Sprintf("sym %s: %d..%d", s.Name, s.Min, s.Max)
+	}
+	return fmt.Sprintf("sym %s = %s(%s, %s)", s.Name, s.Def.Fn, s.Def.X, s.Def.Y)
+}
+
+// eval computes a derived symbol; x and y are the values of its arguments.
+func (f *SymDef) eval(x, y int64) int64 {
+	switch f.Fn {
+	case "floor":
+		return floorDiv(x, y)
+	case "ceil":
+		return -floorDiv(-x, y)
+	case "min":
+		return min(x, y)
+	}
+	return max(x, y)
+}
+
+func floorDiv(x, y int64) int64 {
+	q := x / y
+	if x%y != 0 && (x < 0) != (y < 0) {
+		q--
+	}
+	return q
+}
+
+// FloorDiv is floor(x/n) as a size where that is a polynomial: every
+// non-constant coefficient of x is a multiple of n.
+func FloorDiv(x Dim, n int64) (Dim, bool) {
+	var ts []term
+	rest := int64(0)
+	for _, t := range x.terms {
+		switch {
+		case len(t.syms) == 0:
+			rest = t.coef
+		case t.coef%n != 0:
+			return Dim{}, false
+		default:
+			ts = append(ts, term{t.coef / n, t.syms})
+		}
+	}
+	return canonical(ts).Add(D(floorDiv(rest, n))), true
+}

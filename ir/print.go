@@ -1,0 +1,269 @@
+package ir
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"quill/ir/ops"
+)
+
+// levelNames spells levels; a module has exactly one.
+var levelNames = []struct {
+	level ops.Level
+	name  string
+}{{ops.Model, "model"}, {ops.Fused, "fused"}, {ops.Plan, "plan"}}
+
+func levelName(l ops.Level) string {
+	for _, n := range levelNames {
+		if n.level == l {
+			return n.name
+		}
+	}
+	return fmt.Sprintf("level(%d)", l)
+}
+
+// String is the module's text.
+func (m *Module) String() string {
+	var b strings.Builder
+	_ = m.Print(&b) // a Builder does not fail
+	return b.String()
+}
+
+// Print writes the module's text. It is deterministic and complete: parsing it
+// gives an equal module, which prints the same text.
+func (m *Module) Print(w io.Writer) error {
+	p := printer{w: bufio.NewWriter(w)}
+	p.printf("module @%s {level = %s, tp = %d}\n", m.Name, levelName(m.Level), m.TP)
+	if len(m.Syms) > 0 {
+		p.printf("\n")
+	}
+	for _, s := range m.Syms {
+		p.printf("%s\n", s)
+	}
+	for _, f := range m.Funcs {
+		p.printf("\n")
+		p.function(f, false)
+	}
+	return p.w.Flush()
+}
+
+// Shape is the text of a function without names, sources and locations:
+// functions that compute the same have the same text.
+func (f *Func) Shape() string {
+	var b strings.Builder
+	p := printer{w: bufio.NewWriter(&b)}
+	p.function(f, true)
+	_ = p.w.Flush()
+	return b.String()
+}
+
+type printer struct {
+	w         *bufio.Writer
+	anonymous bool // leave out names, sources and locations
+}
+
+func (p *printer) printf(format string, args ...any) { fmt.Fprintf(p.w, format, args...) }
+
+func (p *printer) function(f *Func, anonymous bool) {
+	p.anonymous = anonymous
+	number(f, anonymous)
+	name := f.Name
+	if anonymous {
+		name = ""
+	}
+	p.printf("func @%s(", name)
+	for i, prm := range f.Params {
+		if i > 0 {
+			p.printf(",")
+		}
+		p.printf("\n  ")
+		p.param(prm)
+	}
+	if len(f.Params) > 0 {
+		p.printf("\n")
+	}
+	p.printf(") -> (")
+	for i, r := range f.Results {
+		if i > 0 {
+			p.printf(", ")
+		}
+		name := r.Name
+		if anonymous {
+			name = "r" + strconv.Itoa(i)
+		}
+		p.printf("%s %s: %s", resultKinds[r.Kind], name, r.Type)
+	}
+	p.printf(") {\n")
+	for _, o := range f.Ops {
+		p.op(o)
+	}
+	p.printf("  return")
+	p.values(f.Return)
+	p.printf("\n}\n")
+}
+
+// number gives op results their printed numbers (and, for anonymous text,
+// parameters too).
+func number(f *Func, params bool) {
+	n := 0
+	if params {
+		for _, p := range f.Params {
+			p.Value.id = n
+			n++
+		}
+	}
+	for _, o := range f.Ops {
+		for _, r := range o.Results {
+			r.id = n
+			n++
+		}
+	}
+}
+
+func (p *printer) param(prm *Param) {
+	p.printf("%s %s: %s", prm.Kind, p.ref(prm.Value), prm.Value.Type)
+	if p.anonymous || prm.Source.IsZero() {
+		return
+	}
+	s := &prm.Source
+	if s.PerRank {
+		p.printf(" = fill(%s, %s)", formatFloat(s.Fill), formatFloat(s.Step))
+		return
+	}
+	p.printf(" = %s", strconv.Quote(s.Tensor))
+	var attrs []string
+	if len(s.Perm) > 0 {
+		attrs = append(attrs, "perm = "+intsString(s.Perm))
+	}
+	if len(s.Reshape) > 0 {
+		attrs = append(attrs, "reshape = "+intsString(s.Reshape))
+	}
+	if len(attrs) > 0 {
+		p.printf(" {%s}", strings.Join(attrs, ", "))
+	}
+}
+
+func intsString(ns []int64) string {
+	parts := make([]string, len(ns))
+	for i, n := range ns {
+		parts[i] = strconv.FormatInt(n, 10)
+	}
+	return "[" + strings.Join(parts, ", ") + "]"
+}
+
+func (p *printer) ref(v *Value) string {
+	if v.Param != nil && !p.anonymous {
+		return "%" + v.Param.Name
+	}
+	return "%" + strconv.Itoa(v.id)
+}
+
+func (p *printer) values(vs []*Value) {
+	for i, v := range vs {
+		if i > 0 {
+			p.printf(",")
+		}
+		p.printf(" %s", p.ref(v))
+	}
+}
+
+func (p *printer) op(o *Op) {
+	p.printf("  ")
+	if len(o.Results) > 0 {
+		for i, r := range o.Results {
+			if i > 0 {
+				p.printf(", ")
+			}
+			p.printf("%s", p.ref(r))
+		}
+		p.printf(" = ")
+	}
+	p.printf("%s", o.Name())
+	attrs := slices.Clone(o.Attrs)
+	slices.SortFunc(attrs, func(a, b Attr) int { return cmp.Compare(a.Name, b.Name) })
+	for _, a := range attrs {
+		if d, _ := o.Def.Attr(a.Name); d.Lead {
+			p.printf(" %s", attrString(d.Type, &a))
+		}
+	}
+	p.values(o.Args)
+	p.attrs(o, attrs)
+	for i, r := range o.Results {
+		if i == 0 {
+			p.printf(" : ")
+		} else {
+			p.printf(", ")
+		}
+		p.printf("%s", r.Type)
+	}
+	if !p.anonymous {
+		p.loc(o.Loc)
+	}
+	p.printf("\n")
+}
+
+func (p *printer) attrs(o *Op, attrs []Attr) {
+	open := false
+	for _, a := range attrs {
+		d, _ := o.Def.Attr(a.Name)
+		if d.Lead {
+			continue
+		}
+		if open {
+			p.printf(", ")
+		} else {
+			p.printf(" {")
+			open = true
+		}
+		p.printf("%s = %s", a.Name, attrString(d.Type, &a))
+	}
+	if open {
+		p.printf("}")
+	}
+}
+
+func (p *printer) loc(l Loc) {
+	if l == NoLoc {
+		return
+	}
+	var parts []string
+	if l.Layer >= 0 {
+		parts = append(parts, strconv.Itoa(l.Layer))
+	}
+	if l.Op != "" || l.Tensor != "" {
+		parts = append(parts, strconv.Quote(l.Op))
+	}
+	if l.Tensor != "" {
+		parts = append(parts, strconv.Quote(l.Tensor))
+	}
+	p.printf(" loc(%s)", strings.Join(parts, ", "))
+}
+
+func attrString(t ops.AttrType, a *Attr) string {
+	switch t {
+	case ops.Int, ops.Dim:
+		return a.Dim.String()
+	case ops.Float:
+		return formatFloat(a.Float)
+	case ops.String:
+		return strconv.Quote(a.Str)
+	case ops.Bool:
+		return strconv.FormatBool(a.Bool)
+	case ops.DType:
+		return a.DType.String()
+	case ops.Func:
+		if a.Func == nil {
+			return "@"
+		}
+		return "@" + a.Func.Name
+	}
+	return shapeString(a.Dims)
+}
+
+// formatFloat is the shortest text that reads back the same number.
+func formatFloat(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }

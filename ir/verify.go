@@ -1,0 +1,422 @@
+package ir
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+
+	"quill/ir/ops"
+)
+
+// Invariants that Verify checks. Errors cite the number; each has a failing
+// test under testdata/verify.
+//
+//	V01 names are well formed and unique: module, functions, symbols, parameters, results
+//	V02 a value is defined before it is used, in the same function
+//	V03 a value is defined once
+//	V04 an op is in the table; its operands have the right number and element types
+//	V05 an op has exactly the table's attributes, each of its type
+//	V06 result element types and shapes follow from operands and attributes
+//	V07 result distributions follow from the operands'; operands' distributions fit together
+//	V08 collectives get what they reduce or gather: partial, or sharded over all ranks
+//	V09 no op that is not linear gets a partial value
+//	V10 a state version has at most one successor and no use after it
+//	V11 the last version of every state is returned as that state
+//	V12 returned values match the declared results
+//	V13 an op is allowed at the module's level
+//	V14 symbols are declared before use, with sensible ranges and definitions
+//	V15 sizes are positive for all symbol values and do not overflow
+//	V16 shardings name an axis of the value and a number of ways that divides the ranks
+//	V17 a call names an earlier function and its arguments match the parameters
+//	V18 parameters are of a kind their module's level knows; weights of a model have a source
+//	V19 outputs and carried results are replicated: nothing leaves with a reduction missing
+
+// Verify checks every invariant and returns Diags in order of place, or nil.
+func Verify(m *Module) error {
+	v := verifier{mod: m, ranges: map[string]bounds{}}
+	v.module()
+	if len(v.diags) == 0 {
+		return nil
+	}
+	return v.diags
+}
+
+// VerifyText parses and verifies a text.
+func VerifyText(file string, src []byte) (*Module, error) {
+	m, err := Parse(file, src)
+	if err != nil {
+		return nil, err
+	}
+	if err := Verify(m); err != nil {
+		ds := err.(Diags)
+		ds.withSource(file, src)
+		return nil, ds
+	}
+	return m, nil
+}
+
+type verifier struct {
+	mod    *Module
+	ranges map[string]bounds // of declared symbols
+	diags  Diags
+
+	fn *Func
+	// seen holds the values defined so far in fn and, for states, the op that
+	// made the next version.
+	seen map[*Value]*Op
+}
+
+func (v *verifier) errorf(code string, p Pos, format string, args ...any) *Diag {
+	d := &Diag{Code: code, Pos: p, Msg: fmt.Sprintf(format, args...), Where: "module @" + v.mod.Name}
+	if v.fn != nil {
+		d.Where += " func @" + v.fn.Name
+	}
+	v.diags = append(v.diags, d)
+	return d
+}
+
+func (v *verifier) opError(o *Op, code, format string, args ...any) *Diag {
+	d := v.errorf(code, o.Pos, format, args...)
+	if o.Pos.Line == 0 {
+		d.Where += fmt.Sprintf(" op %d", slices.Index(v.fn.Ops, o))
+	}
+	if s := o.Loc.String(); s != "" {
+		d.Notes = append(d.Notes, "from "+s)
+	}
+	return d
+}
+
+var nameRE = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*$`)
+
+func (v *verifier) name(what, name string, p Pos, seen map[string]bool) {
+	if !nameRE.MatchString(name) || name[len(name)-1] == '.' {
+		v.errorf("V01", p, "%s name %q is not a name (letters, digits, _ and . inside, not starting with a digit)", what, name)
+	}
+	if seen[name] {
+		v.errorf("V01", p, "%s %s is declared twice", what, name)
+	}
+	seen[name] = true
+}
+
+func (v *verifier) module() {
+	m := v.mod
+	v.name("module", m.Name, Pos{1, 1}, map[string]bool{})
+	if m.TP < 1 {
+		v.errorf("V16", Pos{1, 1}, "the module runs on %d ranks", m.TP)
+		return
+	}
+	syms := map[string]bool{}
+	for _, s := range m.Syms {
+		v.name("symbol", s.Name, s.Pos, syms)
+		v.sym(s)
+	}
+	if len(m.Funcs) == 0 {
+		v.errorf("V01", Pos{1, 1}, "the module has no function")
+	}
+	funcs := map[string]bool{}
+	for i, f := range m.Funcs {
+		v.name("function", f.Name, f.Pos, funcs)
+		v.function(f, m.Funcs[:i])
+	}
+}
+
+func (v *verifier) sym(s *Sym) {
+	if s.Def == nil {
+		if s.Min < 0 || s.Min > s.Max {
+			v.errorf("V14", s.Pos, "symbol %s has the range %d..%d; want 0 ≤ min ≤ max", s.Name, s.Min, s.Max)
+		}
+		v.ranges[s.Name] = bounds{s.Min, s.Max}
+		return
+	}
+	v.known(s.Def.X, s.Pos, "symbol "+s.Name)
+	v.known(s.Def.Y, s.Pos, "symbol "+s.Name)
+	x, y := s.Def.X.bound(v.ranges), s.Def.Y.bound(v.ranges)
+	switch s.Def.Fn {
+	case "floor", "ceil":
+		n, ok := s.Def.Y.Const()
+		if !ok || n < 1 {
+			v.errorf("V14", s.Pos, "symbol %s divides by %s; want a positive constant", s.Name, s.Def.Y)
+			return
+		}
+	case "min", "max":
+	default:
+		v.errorf("V14", s.Pos, "symbol %s is defined by %s; want floor, ceil, min or max", s.Name, s.Def.Fn)
+		return
+	}
+	lo, hi := s.Def.eval(x.lo, y.lo), s.Def.eval(x.hi, y.hi)
+	v.ranges[s.Name] = bounds{lo, hi}
+}
+
+// known checks that a size uses declared symbols only.
+func (v *verifier) known(d Dim, p Pos, what string) bool {
+	for _, s := range d.Symbols(nil) {
+		if _, ok := v.ranges[s]; !ok {
+			v.errorf("V14", p, "%s uses symbol %s, which is not declared above it", what, s)
+			return false
+		}
+	}
+	return true
+}
+
+// maxElems bounds a value: 2^48 elements are far beyond any device.
+const maxElems = 1 << 48
+
+// typ checks a type's sizes and sharding and reports whether it can be used.
+func (v *verifier) typ(t Type, p Pos, what string) bool {
+	ok := true
+	for i, d := range t.Shape {
+		if !v.known(d, p, what) {
+			return false
+		}
+		if b := d.bound(v.ranges); b.lo < 1 {
+			v.errorf("V15", p, "%s: axis %d is %s, which can be %d", what, i, d, b.lo)
+			ok = false
+		}
+	}
+	if ok && t.Elems().bound(v.ranges).hi > maxElems {
+		v.errorf("V15", p, "%s: %s has more than 2^48 elements", what, t)
+		ok = false
+	}
+	d := t.Dist
+	if d.Kind == Sharded && (d.Axis < 0 || d.Axis >= t.Rank()) {
+		v.errorf("V16", p, "%s: sharded along axis %d of rank %d", what, d.Axis, t.Rank())
+		ok = false
+	}
+	if d.Kind == Sharded && (d.Ways < 2 || v.mod.TP%d.Ways != 0) {
+		v.errorf("V16", p, "%s: sharded %d ways on %d ranks; want a divisor of the ranks, at least 2", what, d.Ways, v.mod.TP)
+		ok = false
+	}
+	if d.Kind == Partial && v.mod.TP < 2 {
+		v.errorf("V16", p, "%s: partial on a single rank", what)
+		ok = false
+	}
+	return ok
+}
+
+func (v *verifier) function(f *Func, earlier []*Func) {
+	v.fn = f
+	v.seen = map[*Value]*Op{}
+	defer func() { v.fn = nil }()
+	names := map[string]bool{}
+	ok := true
+	for _, p := range f.Params {
+		v.name("parameter", p.Name, p.Pos, names)
+		ok = v.param(p) && ok
+		v.seen[p.Value] = nil
+	}
+	results := map[string]bool{}
+	for _, r := range f.Results {
+		v.name("result", r.Name, r.Pos, results)
+		ok = v.typ(r.Type, r.Pos, "result "+r.Name) && ok
+	}
+	if !ok {
+		return
+	}
+	for _, o := range f.Ops {
+		if !v.op(o, earlier) {
+			return // what follows would mostly repeat the error
+		}
+	}
+	v.returns(f)
+}
+
+func (v *verifier) param(p *Param) bool {
+	ok := v.typ(p.Value.Type, p.Pos, "%"+p.Name)
+	atModel := v.mod.Level == ops.Model
+	switch {
+	case p.Kind == Temp && atModel:
+		v.errorf("V18", p.Pos, "%%%s: a model has no temp parameters", p.Name)
+	case p.Kind == Weight && p.Source.IsZero() && atModel:
+		v.errorf("V18", p.Pos, "%%%s: the weight has no source", p.Name).Help = `write = "checkpoint tensor" or = fill(value, step)`
+	case p.Kind != Weight && !p.Source.IsZero():
+		v.errorf("V18", p.Pos, "%%%s: only weights have a source", p.Name)
+	case p.Kind == Host && p.Value.Type.Dist.Kind != Replicated:
+		v.errorf("V18", p.Pos, "%%%s: inputs are the same on every rank, not %s", p.Name, p.Value.Type.Dist.describe())
+	case p.Value.Type.Dist.Kind == Partial && p.Kind != Temp:
+		v.errorf("V18", p.Pos, "%%%s: only temp parameters can be partial", p.Name)
+	default:
+		return ok
+	}
+	return false
+}
+
+func (v *verifier) op(o *Op, earlier []*Func) bool {
+	before := len(v.diags)
+	if known, ok := ops.ByName(o.Name()); !ok || known != o.Def {
+		v.opError(o, "V04", "op %s is not in the table", o.Name())
+		return false
+	}
+	if o.Def.Levels&v.mod.Level == 0 {
+		v.opError(o, "V13", "%s is not allowed at level %s", o.Name(), levelName(v.mod.Level))
+	}
+	for i, a := range o.Args {
+		if _, ok := v.seen[a]; !ok {
+			v.opError(o, "V02", "operand %d of %s is not defined above it in this function", i, o.Name())
+		}
+	}
+	v.attrSizes(o)
+	if at := o.Attr("callee"); at != nil && at.Func != nil && !slices.Contains(earlier, at.Func) {
+		v.opError(o, "V17", "call of @%s, which is not above this function", at.Func.Name)
+	}
+	if len(v.diags) > before {
+		return false
+	}
+	v.results(o)
+	v.states(o)
+	for _, r := range o.Results {
+		if _, ok := v.seen[r]; ok {
+			v.opError(o, "V03", "a result of %s is defined twice", o.Name())
+		}
+		v.seen[r] = nil
+	}
+	return len(v.diags) == before
+}
+
+// attrSizes checks the sizes among attributes.
+func (v *verifier) attrSizes(o *Op) {
+	for _, a := range o.Attrs {
+		for _, d := range append([]Dim{a.Dim}, a.Dims...) {
+			v.known(d, o.Pos, o.Name()+" attribute "+a.Name)
+		}
+		if math.IsNaN(a.Float) || math.IsInf(a.Float, 0) {
+			v.opError(o, "V05", "%s: attribute %s is %v, want a finite number", o.Name(), a.Name, a.Float)
+		}
+	}
+}
+
+// results compares declared with inferred result types.
+func (v *verifier) results(o *Op) {
+	want, err := typeOp(v.mod, o)
+	if err != nil {
+		code, help := ruleCode(err)
+		v.opError(o, code, "%s", err).Help = help
+		return
+	}
+	if len(want) != len(o.Results) {
+		v.opError(o, "V06", "%s has %d results, want %d", o.Name(), len(o.Results), len(want))
+		return
+	}
+	for i, r := range o.Results {
+		got := r.Type
+		switch {
+		case got.DType != want[i].DType || !SameShape(got.Shape, want[i].Shape):
+			v.opError(o, "V06", "%s: result %d is declared %s%s, its operands give %s%s", o.Name(), i,
+				got.DType, shapeString(got.Shape), want[i].DType, shapeString(want[i].Shape))
+		case got.Dist != want[i].Dist:
+			v.opError(o, "V07", "%s: result %d is declared %s, its operands make it %s", o.Name(), i, got.Dist.describe(), want[i].Dist.describe())
+		default:
+			v.typ(got, o.Pos, "result of "+o.Name())
+		}
+	}
+}
+
+// stateOf returns the state a value is a version of, nil for other values.
+func stateOf(x *Value) *Param {
+	for {
+		switch {
+		case x.Param != nil:
+			if x.Param.Kind == State {
+				return x.Param
+			}
+			return nil
+		case x.Def.Def.Has(ops.StateWrite):
+			x = x.Def.Args[0]
+		case x.Def.Name() == "call":
+			callee := x.Def.Attr("callee").Func
+			r := callee.Results[x.Index]
+			i := slices.IndexFunc(callee.Params, func(p *Param) bool { return p.Kind == State && p.Name == r.Name })
+			if r.Kind != State || i < 0 || i >= len(x.Def.Args) {
+				return nil
+			}
+			x = x.Def.Args[i]
+		default:
+			return nil
+		}
+	}
+}
+
+// states checks that versions of a state are used in order.
+func (v *verifier) states(o *Op) {
+	for i, a := range o.Args {
+		p := stateOf(a)
+		isStateUse := o.Def.Has(ops.StateWrite) && i == 0 || o.Def.Has(ops.StateRead) && i == 0 || o.Name() == "call"
+		if p == nil {
+			if i == 0 && (o.Def.Has(ops.StateWrite) || o.Def.Has(ops.StateRead)) {
+				v.opError(o, "V10", "%s works on a state, %s is none", o.Name(), a.Name())
+			}
+			continue
+		}
+		if !isStateUse {
+			v.opError(o, "V10", "state %%%s is used as a plain value by %s", p.Name, o.Name()).Help = "read it with kv_read or conv_read"
+			continue
+		}
+		if next := v.seen[a]; next != nil {
+			d := v.opError(o, "V10", "a version of state %%%s is used after %s made the next one", p.Name, next.Name())
+			if next.Pos.Line > 0 {
+				d.Notes = append(d.Notes, fmt.Sprintf("the next version is made at line %d", next.Pos.Line))
+			}
+		}
+		if makesNext(o, i) {
+			v.seen[a] = o
+		}
+	}
+}
+
+// makesNext reports whether operand i of o is a state that o updates.
+func makesNext(o *Op, i int) bool {
+	if o.Name() != "call" {
+		return o.Def.Has(ops.StateWrite)
+	}
+	callee := o.Attr("callee").Func
+	return i < len(callee.Params) && callee.Params[i].Kind == State &&
+		slices.ContainsFunc(callee.Results, func(r Result) bool { return r.Kind == State && r.Name == callee.Params[i].Name })
+}
+
+// returns checks the returned values against the declared results.
+func (v *verifier) returns(f *Func) {
+	if len(f.Return) != len(f.Results) {
+		v.errorf("V12", f.Pos, "@%s returns %d values and declares %d results", f.Name, len(f.Return), len(f.Results))
+		return
+	}
+	returned := map[string]bool{}
+	for i, x := range f.Return {
+		r := f.Results[i]
+		if _, ok := v.seen[x]; !ok {
+			v.errorf("V02", r.Pos, "result %s is not defined in this function", r.Name)
+			return
+		}
+		if !x.Type.Equal(r.Type) {
+			v.errorf("V12", r.Pos, "result %s is declared %s, the returned value is %s", r.Name, r.Type, x.Type)
+		}
+		if (r.Kind == Host || r.Kind == Carry) && r.Type.Dist.Kind != Replicated {
+			d := v.errorf("V19", r.Pos, "result %s leaves the graph %s", r.Name, r.Type.Dist.describe())
+			if r.Type.Dist.Kind == Partial {
+				d.Help = reduceHelp
+			}
+		}
+		v.resultKind(r, x)
+		if r.Kind == State {
+			returned[r.Name] = true
+		}
+	}
+	for _, p := range f.Params {
+		if p.Kind == State && v.seen[p.Value] != nil && !returned[p.Name] {
+			v.errorf("V11", p.Pos, "state %%%s is updated but its last version is not returned", p.Name)
+		}
+	}
+}
+
+func (v *verifier) resultKind(r Result, x *Value) {
+	p := stateOf(x)
+	switch {
+	case r.Kind == Weight:
+		v.errorf("V12", r.Pos, "result %s is a weight; weights are never written", r.Name)
+	case r.Kind == State && (p == nil || p.Name != r.Name):
+		v.errorf("V11", r.Pos, "result %s is not a version of state %%%s", r.Name, r.Name)
+	case r.Kind == State && v.seen[x] != nil:
+		v.errorf("V11", r.Pos, "result %s is not the last version of its state", r.Name)
+	case r.Kind != State && p != nil:
+		v.errorf("V11", r.Pos, "result %s is a version of state %%%s, returned as %s", r.Name, p.Name, resultKinds[r.Kind])
+	}
+}

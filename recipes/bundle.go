@@ -1,0 +1,69 @@
+package recipes
+
+// Manifest describes a bundle: what it was compiled from and for, and what a
+// runtime must allocate.
+type Manifest struct {
+	Format     int        `json:"format"` // FormatVersion
+	Quill      string     `json:"quill"`  // version of the compiler
+	Target     string     `json:"target"`
+	Model      Model      `json:"model"`
+	Deployment Deployment `json:"deployment"`
+	Sets       []SetInfo  `json:"sets"`
+}
+
+// FormatVersion is the bundle format this code reads and writes.
+const FormatVersion = 1
+
+// Model is what the runtime must know of the architecture.
+type Model struct {
+	// Fingerprint is the SHA-256 of the canonical architecture keys: a bundle
+	// serves every checkpoint with the same fingerprint.
+	Fingerprint string `json:"fingerprint"`
+	Layers      int    `json:"layers"`
+	Hidden      int    `json:"hidden"`
+	Vocab       int    `json:"vocab"`          // rows of the matrices
+	ValidVocab  int    `json:"unpadded_vocab"` // ids that exist
+	EOS         int    `json:"eos_token_id"`
+}
+
+// Deployment is the part of the deployment the runtime obeys.
+type Deployment struct {
+	TensorParallel   int    `json:"tensor_parallel"`
+	MaxModelLen      int    `json:"max_model_len"`
+	MaxNumSeqs       int    `json:"max_num_seqs"`
+	BlockSize        int    `json:"block_size"`
+	KVBlocks         int    `json:"kv_blocks"` // without the two reserved ones
+	MaxBatchedTokens int    `json:"max_batched_tokens"`
+	Embedding        string `json:"embedding"`
+}
+
+// ZeroBlock and TrashBlock follow the usable blocks of a pool: zero is what
+// padding references and fresh sequences read, never written; trash is what
+// padding writes, never read.
+func (d *Deployment) ZeroBlock() int { return d.KVBlocks }
+
+// TrashBlock is the block padding rows write.
+func (d *Deployment) TrashBlock() int { return d.KVBlocks + 1 }
+
+// SetInfo is one precision's recipe set.
+type SetInfo struct {
+	Precision string `json:"precision"` // "bf16" or "f32"
+	// Bytes is the size of each device buffer of one rank.
+	Bytes map[Buffer]int64 `json:"bytes"`
+	Plans []Bucket         `json:"plans"`
+}
+
+// Set is one precision's plans and weights map.
+type Set struct {
+	Info    SetInfo
+	Weights []Weight
+	Plans   []Plan // parallel to Info.Plans
+}
+
+// Bundle is a compiled deployment. Recipes are shared by all sets.
+type Bundle struct {
+	Manifest   Manifest
+	Checkpoint []CheckpointTensor
+	Sets       []Set
+	Recipes    map[Hash]*Recipe
+}

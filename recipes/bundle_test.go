@@ -1,0 +1,494 @@
+package recipes
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"quill/recipes/dtype"
+)
+
+// tinyRecipe adds a weight to an arena tensor.
+func tinyRecipe(name string, t dtype.Type) *Recipe {
+	n := int64(4 * t.Size())
+	return &Recipe{
+		Name:     name,
+		Sections: []Section{{Name: "w", Buffer: Weights, Size: n}, {Name: "a", Buffer: Arena, Size: 2 * n}},
+		Tensors: []Tensor{
+			{Name: "w", DType: t, Dims: []int64{4}, Section: 0},
+			{Name: "x", DType: t, Dims: []int64{4}, Section: 1},
+			{Name: "y", DType: t, Dims: []int64{4}, Section: 1, Offset: n},
+		},
+		Nodes: []Node{{Name: "add", GUID: "add_fwd_" + t.String(), In: []int{0, 1}, Out: []int{2}, Params: &Params{
+			Struct: "none", Fields: []Field{{Name: "eps", Type: F32, Float: 1e-6}, {Name: "axis", Type: U32, Ints: []int64{3}}},
+		}}},
+	}
+}
+
+func sumOf(t testing.TB, r *Recipe) Hash {
+	enc, err := r.Encode()
+	require.NoError(t, err)
+	return Sum(enc)
+}
+
+// tinyBundle is small and has one of everything.
+func tinyBundle(t testing.TB) *Bundle {
+	b := &Bundle{
+		Manifest: Manifest{
+			Format: FormatVersion, Quill: "test", Target: "gaudi2",
+			Model: Model{Fingerprint: "abc", Layers: 1, Hidden: 4, Vocab: 8, ValidVocab: 7, EOS: 6},
+			Deployment: Deployment{
+				TensorParallel: 2, MaxModelLen: 16, MaxNumSeqs: 2, BlockSize: 4,
+				KVBlocks: 8, MaxBatchedTokens: 8, Embedding: "replicated",
+			},
+		},
+		Checkpoint: []CheckpointTensor{
+			{Name: "embed", DType: "BF16", Shape: []int64{8, 4}, Part: TextPart},
+			{Name: "tower", DType: "BF16", Shape: []int64{2}, Part: VisionPart},
+		},
+		Recipes: make(map[Hash]*Recipe),
+	}
+	for _, d := range []dtype.Type{dtype.BF16, dtype.F32} {
+		r := tinyRecipe("seg", d)
+		h := sumOf(t, r)
+		b.Recipes[h] = r
+		b.Sets = append(b.Sets, tinySet(d, h))
+		b.Manifest.Sets = append(b.Manifest.Sets, b.Sets[len(b.Sets)-1].Info)
+	}
+	return b
+}
+
+func tinySet(d dtype.Type, h Hash) Set {
+	size := int64(d.Size())
+	prefill := Bucket{Phase: Prefill, Query: 8, Blocks: 2}
+	logits := Bucket{Phase: Logits, Seqs: 2}
+	return Set{
+		Info: SetInfo{
+			Precision: d.String(),
+			Bytes:     map[Buffer]int64{Weights: 256, KV: 64, Conv: 64, Arena: 512, Carry: 64},
+			Plans:     []Bucket{prefill, logits},
+		},
+		Weights: []Weight{
+			{Tensor: "embed", Ways: 2, DType: d, Shape: []int64{4, 4}},
+			{Tensor: "embed", Reshape: []int64{8, 2, 2}, Perm: []int{2, 0, 1}, Axis: 1, Ways: 2, DType: d, Shape: []int64{2, 4, 2}, Offset: 16 * size},
+			{Fill: -1, Step: 4, DType: dtype.I32, Shape: []int64{2}, Offset: 32 * size},
+		},
+		Plans: []Plan{
+			{
+				Bucket: prefill, Family: "prefill", ArenaBytes: 512,
+				Inputs: []IO{{Name: "tokens", DType: dtype.I32, Dims: []int64{8}, Offset: 128}},
+				Steps: []Step{
+					{Launch: &Launch{Recipe: h, Bindings: []Binding{{Weights, 16}, {Arena, 256}}, Label: "layer 0"}},
+					{Collective: &Collective{Kind: AllReduce, DType: dtype.F32, Count: 4, In: 256, Out: 256}},
+				},
+			},
+			{
+				Bucket: logits, Family: "logits", ArenaBytes: 256,
+				Outputs: []IO{{Name: "logits", DType: dtype.F32, Dims: []int64{7, 2}}},
+				Steps:   []Step{{Collective: &Collective{Kind: AllGather, DType: dtype.F32, Count: 8, In: 128, Out: 0}}},
+			},
+		},
+	}
+}
+
+func write(t testing.TB, b *Bundle) string {
+	path := filepath.Join(t.TempDir(), "tiny.quill")
+	require.NoError(t, WriteBundle(path, b))
+	return path
+}
+
+func TestBundleRoundTrip(t *testing.T) {
+	want := tinyBundle(t)
+	got, err := ReadBundle(write(t, want))
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+}
+
+func TestBundleBytesAreDeterministic(t *testing.T) {
+	first, err := os.ReadFile(write(t, tinyBundle(t)))
+	require.NoError(t, err)
+	for range 5 {
+		again, err := os.ReadFile(write(t, tinyBundle(t)))
+		require.NoError(t, err)
+		require.Equal(t, first, again)
+	}
+}
+
+func TestBundleIsAReadableZip(t *testing.T) {
+	z, err := zip.OpenReader(write(t, tinyBundle(t)))
+	require.NoError(t, err)
+	defer z.Close()
+	names := make([]string, len(z.File))
+	for i, f := range z.File {
+		names[i] = f.Name
+		require.True(t, f.Modified.IsZero() || f.Modified.Year() < 1981, "%s has time %v", f.Name, f.Modified)
+	}
+	require.Equal(t, []string{
+		"manifest.json", "checkpoint.json",
+		"bf16/weights.json", "bf16/plans/prefill-q=8,c=2.json", "bf16/plans/logits-r=2.json",
+		"f32/weights.json", "f32/plans/prefill-q=8,c=2.json", "f32/plans/logits-r=2.json",
+	}, names[:8])
+	require.True(t, slices.IsSorted(names[8:]))
+	require.Equal(t, uint16(zip.Store), z.File[0].Method)
+	text := string(unzip(t, z.File[0]))
+	require.Contains(t, text, "\n  \"model\": {\n    \"fingerprint\": \"abc\",\n")
+}
+
+func unzip(t testing.TB, f *zip.File) []byte {
+	r, err := f.Open()
+	require.NoError(t, err)
+	defer r.Close()
+	data, err := io.ReadAll(r)
+	require.NoError(t, err)
+	return data
+}
+
+func TestWriteBundleReplacesWholeOrNotAtAll(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "b.quill")
+	require.NoError(t, WriteBundle(path, tinyBundle(t)))
+	before, err := os.ReadFile(path)
+	require.NoError(t, err)
+
+	bad := tinyBundle(t)
+	bad.Manifest.Deployment.BlockSize = 0
+	require.ErrorContains(t, WriteBundle(path, bad), "block_size is 0")
+	after, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+
+	require.Error(t, replace(path, func(w io.Writer) error { return fmt.Errorf("disk full") }))
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "taken"), 0o777))
+	require.Error(t, WriteBundle(filepath.Join(dir, "taken"), tinyBundle(t)))
+	require.Error(t, WriteBundle(filepath.Join(dir, "no", "b.quill"), tinyBundle(t)))
+
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, entries, 2, "something was left behind: %v", entries)
+	require.NoError(t, WriteBundle(path, tinyBundle(t)))
+}
+
+// Every fault of a bundle is found by name, when writing as when reading.
+func TestCheckFindsFaults(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		harm func(b *Bundle)
+		want string
+	}{
+		{"no ranks", func(b *Bundle) { b.Manifest.Deployment.TensorParallel = 0 }, "tensor_parallel is 0"},
+		{"too many slots", func(b *Bundle) { b.Manifest.Deployment.KVBlocks, b.Manifest.Deployment.BlockSize = 1<<26, 64 }, "31 bits"},
+		{"model longer than the pool", func(b *Bundle) { b.Manifest.Deployment.MaxModelLen = 33 }, "needs 9 blocks, kv_blocks is 8"},
+		{"valid vocabulary", func(b *Bundle) { b.Manifest.Model.ValidVocab = 9 }, "9 valid ids in a vocabulary of 8"},
+		{"no set", func(b *Bundle) { b.Sets = nil }, "no recipe set"},
+		{"twin sets", func(b *Bundle) { b.Sets[1].Info.Precision = "bf16" }, "set bf16 is there twice"},
+		{"set named as a folder", func(b *Bundle) { b.Sets[0].Info.Precision = "recipes" }, "not a usable name"},
+		{"set named as a path", func(b *Bundle) { b.Sets[0].Info.Precision = "../x" }, "not a usable name"},
+		{"checkpoint twins", func(b *Bundle) { b.Checkpoint[1].Name = "embed" }, "listed twice"},
+		{"checkpoint part", func(b *Bundle) { b.Checkpoint[1].Part = "smell" }, `part "smell"`},
+		{"checkpoint shape", func(b *Bundle) { b.Checkpoint[0].Shape = []int64{1 << 40, 1 << 40} }, "has shape [1099511627776, 1099511627776]"},
+		{"buffer", func(b *Bundle) { b.Sets[0].Info.Bytes["disk"] = 1 }, `unknown buffer "disk"`},
+		{"buffer size", func(b *Bundle) { b.Sets[0].Info.Bytes[KV] = -1 }, "buffer kv has -1 bytes"},
+		{"plan count", func(b *Bundle) { b.Sets[0].Info.Plans = b.Sets[0].Info.Plans[:1] }, "lists 1 plans, the set has 2"},
+		{"plan order", func(b *Bundle) { b.Sets[0].Info.Plans[0].Query = 9 }, "plan 0 is for prefill/q=8,c=2, the manifest says prefill/q=9,c=2"},
+		{"plan twins", func(b *Bundle) {
+			s := &b.Sets[0]
+			s.Plans, s.Info.Plans = append(s.Plans, s.Plans[0]), append(s.Info.Plans, s.Info.Plans[0])
+		}, "is there twice"},
+		{"bucket", func(b *Bundle) {
+			b.Sets[0].Plans[0].Bucket.Query, b.Sets[0].Info.Plans[0].Query = 0, 0
+		}, "cannot be"},
+		{"arena", func(b *Bundle) { b.Sets[0].Plans[0].ArenaBytes = 513 }, "needs 513 bytes of an arena of 512"},
+		{"io", func(b *Bundle) { b.Sets[0].Plans[0].Inputs[0].Offset = 500 }, `"tokens" has 32 bytes at byte 500`},
+		{"io overflow", func(b *Bundle) { b.Sets[0].Plans[0].Inputs[0].Dims = []int64{1 << 62, 4} }, `"tokens" has dims`},
+		{"io overlap", func(b *Bundle) {
+			p := &b.Sets[0].Plans[0]
+			p.Inputs = append(p.Inputs, IO{Name: "x", DType: dtype.I32, Dims: []int64{1}, Offset: 156})
+		}, `inputs "tokens" and "x" share bytes`},
+		{"io twins", func(b *Bundle) {
+			p := &b.Sets[0].Plans[0]
+			p.Inputs = append(p.Inputs, IO{Name: "tokens", DType: dtype.I32, Dims: []int64{1}})
+		}, `input "tokens" is there twice`},
+		{"step", func(b *Bundle) { b.Sets[0].Plans[0].Steps[0] = Step{} }, "step 0: want either"},
+		{"recipe missing", func(b *Bundle) { b.Sets[0].Plans[0].Steps[0].Launch.Recipe = Hash{1} }, "the bundle has no recipe 0100"},
+		{"recipe under a wrong hash", func(b *Bundle) { b.Recipes[Hash{1}] = tinyRecipe("seg", dtype.F32) }, "is filed under 0100"},
+		{"recipe at fault", func(b *Bundle) {
+			r := tinyRecipe("seg", dtype.F32)
+			r.Nodes[0].In[0] = 7
+			enc, _ := r.Encode()
+			b.Recipes[Sum(enc)] = r
+		}, "reads tensor 7 of 3"},
+		{"bindings", func(b *Bundle) {
+			l := b.Sets[0].Plans[0].Steps[0].Launch
+			l.Bindings = l.Bindings[:1]
+		}, "1 bindings for the 2 sections"},
+		{"binding buffer", func(b *Bundle) { b.Sets[0].Plans[0].Steps[0].Launch.Bindings[0].Buffer = KV }, "lies in weights, the binding says kv"},
+		{"binding bounds", func(b *Bundle) { b.Sets[0].Plans[0].Steps[0].Launch.Bindings[1].Offset = 500 }, "16 bytes at byte 500 of arena"},
+		{"binding without a size", func(b *Bundle) { delete(b.Sets[0].Info.Bytes, Arena) }, "arena of 0"},
+		{"collective kind", func(b *Bundle) { b.Sets[0].Plans[1].Steps[0].Collective.Kind = "scatter" }, `unknown collective "scatter"`},
+		{"collective bounds", func(b *Bundle) { b.Sets[0].Plans[1].Steps[0].Collective.Out = 200 }, "64 bytes at 200 of the plan's arena of 256"},
+		{"collective overlap", func(b *Bundle) { b.Sets[0].Plans[1].Steps[0].Collective.In = 32 }, "overlap"},
+		{"collective overflow", func(b *Bundle) { b.Sets[0].Plans[1].Steps[0].Collective.Count = 1 << 62 }, "moves 4611686018427387904 elements"},
+		{"weight bounds", func(b *Bundle) { b.Sets[0].Weights[2].Offset = 250 }, "8 bytes at byte 250 of a weights buffer of 256"},
+		{"weight overlap", func(b *Bundle) { b.Sets[0].Weights[1].Offset = 30 }, "weights 0 (embed) and 1 (embed) share bytes"},
+		{"weight conflict", func(b *Bundle) {
+			w := b.Sets[0].Weights
+			w[1] = Weight{Fill: 1, Ways: 1, DType: w[0].DType, Shape: w[0].Shape, Offset: w[0].Offset}
+		}, "share bytes"},
+		{"weight unknown", func(b *Bundle) { b.Sets[0].Weights[0].Tensor = "embed2" }, "weight 0 (embed2): the checkpoint list has no such tensor"},
+		{"weight reshape", func(b *Bundle) { b.Sets[0].Weights[0].Reshape = []int64{5} }, "cannot reshape [8, 4] to [5]"},
+		{"weight perm", func(b *Bundle) { b.Sets[0].Weights[0].Perm = []int{0, 0} }, "no order of the 2 axes"},
+		{"weight ways", func(b *Bundle) { b.Sets[0].Weights[0].Ways = 3 }, "3 parts for 2 ranks"},
+		{"weight axis", func(b *Bundle) { b.Sets[0].Weights[0].Axis = 2 }, "cannot cut axis 2 of [8, 4]"},
+		{"weight shape", func(b *Bundle) { b.Sets[0].Weights[0].Shape = []int64{4, 2} }, "the part has shape [4, 4], the slot [4, 2]"},
+		{"constant", func(b *Bundle) { b.Sets[0].Weights[2].Fill = 0.5 }, "constant 0.5 is no i32"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := tinyBundle(t)
+			c.harm(b)
+			path := filepath.Join(t.TempDir(), "b.quill")
+			err := WriteBundle(path, b)
+			require.ErrorContains(t, err, c.want)
+			require.ErrorContains(t, err, path)
+			var z bytes.Buffer
+			if writeZip(&z, b) != nil {
+				return // cannot even be spelled
+			}
+			_, err = readBundle(bytes.NewReader(z.Bytes()), int64(z.Len()))
+			require.Error(t, err)
+		})
+	}
+}
+
+// Tied weights may share a slot.
+func TestCheckAllowsEqualSlots(t *testing.T) {
+	b := tinyBundle(t)
+	b.Sets[0].Weights = append(b.Sets[0].Weights, b.Sets[0].Weights[0])
+	require.NoError(t, b.Check())
+}
+
+// rezip writes a bundle's entries again, changed by edit: nil drops an entry.
+func rezip(t testing.TB, b *Bundle, edit func(name string, data []byte) []byte, extra ...string) []byte {
+	z, err := zip.OpenReader(write(t, b))
+	require.NoError(t, err)
+	defer z.Close()
+	var out bytes.Buffer
+	w := zip.NewWriter(&out)
+	add := func(name string, data []byte) {
+		e, err := w.Create(name)
+		require.NoError(t, err)
+		_, err = e.Write(data)
+		require.NoError(t, err)
+	}
+	for _, f := range z.File {
+		if data := edit(f.Name, unzip(t, f)); data != nil {
+			add(f.Name, data)
+		}
+	}
+	for _, name := range extra {
+		add(name, []byte("{}"))
+	}
+	require.NoError(t, w.Close())
+	return out.Bytes()
+}
+
+func keep(_ string, data []byte) []byte { return data }
+
+// on edits the entries whose name begins with prefix.
+func on(prefix string, edit func(text string) string) func(string, []byte) []byte {
+	return func(name string, data []byte) []byte {
+		if strings.HasPrefix(name, prefix) {
+			return []byte(edit(string(data)))
+		}
+		return data
+	}
+}
+
+func sub(from, to string) func(string) string {
+	return func(s string) string { return strings.Replace(s, from, to, 1) }
+}
+
+func TestReadBundleRefuses(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		edit  func(string, []byte) []byte
+		extra []string
+		want  []string
+	}{
+		{"another format", on("manifest", sub(`"format": 1`, `"format": 7, "new": 1`)), nil, []string{"format 7", "format 1", `quill "test"`}},
+		{"an unknown manifest field", on("manifest", sub(`"quill"`, `"new": 1, "quill"`)), nil, []string{"manifest.json", `unknown field "new"`}},
+		{"an unknown plan field", on("bf16/plans/prefill", sub(`"family"`, `"new": 1, "family"`)), nil, []string{"bf16/plans/prefill-q=8,c=2.json", `unknown field "new"`}},
+		{"two values in an entry", on("f32/weights", func(s string) string { return s + "[]" }), nil, []string{"f32/weights.json: more than one"}},
+		{"an entry that is no JSON", on("f32/weights", func(s string) string { return s[:9] }), nil, []string{"f32/weights.json", "unexpected EOF"}},
+		{"a changed recipe", on("recipes/", sub(`"add"`, `"sub"`)), nil, []string{"recipes/", "is damaged: its content has hash"}},
+		{"a missing plan", func(n string, d []byte) []byte {
+			if n == "bf16/plans/logits-r=2.json" {
+				return nil
+			}
+			return d
+		}, nil, []string{"bf16/plans/logits-r=2.json is missing"}},
+		{"a missing manifest", func(n string, d []byte) []byte {
+			if n == "manifest.json" {
+				return nil
+			}
+			return d
+		}, nil, []string{"manifest.json is missing"}},
+		{"a missing recipe", func(n string, d []byte) []byte {
+			if strings.HasPrefix(n, "recipes/") {
+				return nil
+			}
+			return d
+		}, nil, []string{"the bundle has no recipe"}},
+		{"a stray entry", keep, []string{"../../etc/passwd"}, []string{`"../../etc/passwd" does not belong`}},
+		{"a recipe with another spelling", keep, []string{"recipes/" + strings.Repeat("AB", 32) + ".json"}, []string{"does not belong"}},
+		{"an entry twice", keep, []string{"manifest.json"}, []string{`"manifest.json" is there twice`}},
+		{"a null manifest", on("manifest", func(string) string { return "null" }), nil, []string{"format 0"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "b.quill")
+			require.NoError(t, os.WriteFile(path, rezip(t, tinyBundle(t), c.edit, c.extra...), 0o666))
+			_, err := ReadBundle(path)
+			for _, want := range append(c.want, path) {
+				require.ErrorContains(t, err, want)
+			}
+			require.NotContains(t, err.Error(), "\n")
+		})
+	}
+	_, err := ReadBundle(filepath.Join(t.TempDir(), "none"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = ReadBundle(t.TempDir())
+	require.ErrorContains(t, err, "no regular file")
+}
+
+// A recipe that hashes right but is not spelled canonically would get another
+// hash when written again.
+func TestReadBundleWantsCanonicalRecipes(t *testing.T) {
+	b := tinyBundle(t)
+	r := b.Recipes[b.Sets[0].Plans[0].Steps[0].Launch.Recipe]
+	spaced, err := json.MarshalIndent(r, "", " ")
+	require.NoError(t, err)
+	var z bytes.Buffer
+	z.Write(rezip(t, b, func(n string, d []byte) []byte {
+		if n == recipeName(sumOf(t, r)) {
+			return nil
+		}
+		return d
+	}))
+	data := appendEntry(t, z.Bytes(), recipeName(Sum(spaced)), spaced)
+	_, err = readBundle(bytes.NewReader(data), int64(len(data)))
+	require.ErrorContains(t, err, "is filed under")
+}
+
+func appendEntry(t testing.TB, data []byte, name string, content []byte) []byte {
+	r, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
+	require.NoError(t, err)
+	var out bytes.Buffer
+	w := zip.NewWriter(&out)
+	for _, f := range r.File {
+		require.NoError(t, w.Copy(f))
+	}
+	e, err := w.Create(name)
+	require.NoError(t, err)
+	_, err = e.Write(content)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return out.Bytes()
+}
+
+// Entries that unpack to more than they should stop early.
+func TestReadBundleCapsSizes(t *testing.T) {
+	huge := make([]byte, maxEntry+1)
+	for i := range huge {
+		huge[i] = ' '
+	}
+	data := rezip(t, tinyBundle(t), on("checkpoint", func(s string) string { return s + string(huge) }))
+	require.Less(t, len(data), 1<<20)
+	_, err := readBundle(bytes.NewReader(data), int64(len(data)))
+	require.ErrorContains(t, err, "checkpoint.json unpacks to more than")
+
+	b := tinyBundle(t)
+	b.Manifest.Quill = strings.Repeat("x", maxEntry)
+	require.ErrorContains(t, WriteBundle(filepath.Join(t.TempDir(), "b"), b), "manifest.json")
+}
+
+// Cut anywhere, a bundle is refused; with any byte flipped it is refused or
+// means the same.
+func TestReadBundleDamage(t *testing.T) {
+	want := tinyBundle(t)
+	data, err := os.ReadFile(write(t, want))
+	require.NoError(t, err)
+	for n := 0; n < len(data); n += 1 + n/64 {
+		_, err := readBundle(bytes.NewReader(data[:n]), int64(n))
+		require.Error(t, err, "cut at %d", n)
+	}
+	for i := range data {
+		bad := slices.Clone(data)
+		bad[i] ^= 0x40
+		if got, err := readBundle(bytes.NewReader(bad), int64(len(bad))); err == nil {
+			require.Equal(t, want, got, "byte %d", i)
+		}
+	}
+}
+
+// The fuzzer changes either the file itself (entry 0) or, since a checksum
+// guards every entry, the content of one entry.
+func FuzzReadBundle(f *testing.F) {
+	whole, err := os.ReadFile(write(f, tinyBundle(f)))
+	require.NoError(f, err)
+	z, err := zip.NewReader(bytes.NewReader(whole), int64(len(whole)))
+	require.NoError(f, err)
+	f.Add(uint8(0), whole)
+	f.Add(uint8(0), whole[:len(whole)/2])
+	var names []string
+	var contents [][]byte
+	for i, file := range z.File {
+		names, contents = append(names, file.Name), append(contents, unzip(f, file))
+		f.Add(uint8(i+1), contents[i])
+	}
+	f.Fuzz(func(t *testing.T, entry uint8, data []byte) {
+		if i := int(entry) - 1; i >= 0 && i < len(names) {
+			data = rebuild(t, names, contents, i, data)
+		}
+		b, err := readBundle(bytes.NewReader(data), int64(len(data)))
+		if err != nil {
+			return
+		}
+		// What reads can be written, and reads as the same again.
+		var first, second bytes.Buffer
+		require.NoError(t, writeZip(&first, b))
+		again, err := readBundle(bytes.NewReader(first.Bytes()), int64(first.Len()))
+		require.NoError(t, err)
+		require.NoError(t, writeZip(&second, again))
+		require.Equal(t, first.Bytes(), second.Bytes())
+	})
+}
+
+// rebuild is a bundle with the content of entry i replaced; a recipe is filed
+// under its new hash.
+func rebuild(t testing.TB, names []string, contents [][]byte, i int, data []byte) []byte {
+	var out bytes.Buffer
+	w := zip.NewWriter(&out)
+	for j, name := range names {
+		content := contents[j]
+		if j == i {
+			content = data
+			if strings.HasPrefix(name, recipeDir+"/") {
+				name = recipeName(Sum(data))
+			}
+		}
+		e, err := w.CreateHeader(&zip.FileHeader{Name: name})
+		require.NoError(t, err)
+		_, err = e.Write(content)
+		require.NoError(t, err)
+	}
+	require.NoError(t, w.Close())
+	return out.Bytes()
+}

@@ -1,0 +1,200 @@
+package recipes
+
+import (
+	"fmt"
+
+	"quill/recipes/dtype"
+)
+
+// Buffer names one of the device buffers that every rank allocates before
+// serving.
+type Buffer string
+
+const (
+	// Weights holds the rank's weights and constants; read only.
+	Weights Buffer = "weights"
+	// KV holds the paged key and value cache of all layers.
+	KV Buffer = "kv"
+	// Conv holds the rows of the short convolutions, one row a block.
+	Conv Buffer = "conv"
+	// Arena holds a step's inputs and what crosses its launches; its content is
+	// undefined between plans.
+	Arena Buffer = "arena"
+	// Carry holds what one plan leaves for the next (the final hidden rows).
+	Carry Buffer = "carry"
+)
+
+// Buffers lists all device buffers in a fixed order.
+func Buffers() []Buffer { return []Buffer{Weights, KV, Conv, Arena, Carry} }
+
+// Plan is what one bucket executes: its steps in order. Every rank executes
+// the same plan.
+type Plan struct {
+	Bucket  Bucket `json:"bucket"`
+	Family  string `json:"family"`
+	Inputs  []IO   `json:"inputs"`
+	Outputs []IO   `json:"outputs"`
+	Steps   []Step `json:"steps"`
+	// ArenaBytes is what the plan needs of the arena, inputs and outputs included.
+	ArenaBytes int64 `json:"arena_bytes"`
+}
+
+// IO is a tensor that the runtime writes before or reads after a plan, at a
+// byte offset of the arena. Dims are fastest first.
+type IO struct {
+	Name   string     `json:"name"`
+	DType  dtype.Type `json:"dtype"`
+	Dims   []int64    `json:"dims"`
+	Offset int64      `json:"offset"`
+}
+
+// Elems is the number of elements.
+func (io *IO) Elems() int64 {
+	n := int64(1)
+	for _, d := range io.Dims {
+		n *= d
+	}
+	return n
+}
+
+// Bytes is the size of the tensor.
+func (io *IO) Bytes() int64 { return io.Elems() * int64(io.DType.Size()) }
+
+// Step is either a launch or a collective.
+type Step struct {
+	Launch     *Launch     `json:"launch,omitempty"`
+	Collective *Collective `json:"collective,omitempty"`
+}
+
+// Launch runs a recipe with one address per section, in the order of the
+// recipe's sections.
+type Launch struct {
+	Recipe   Hash      `json:"recipe"`
+	Bindings []Binding `json:"bindings"`
+	// Label says what the launch is, for traces and errors: "layer 3 attention".
+	Label string `json:"label,omitempty"`
+}
+
+// Binding is a byte offset in one of the rank's buffers.
+type Binding struct {
+	Buffer Buffer `json:"buffer"`
+	Offset int64  `json:"offset"`
+}
+
+// CollectiveKind is the kind of a collective.
+type CollectiveKind string
+
+const (
+	// AllReduce sums In over all ranks into Out (in place where they are equal).
+	AllReduce CollectiveKind = "all_reduce"
+	// AllGather concatenates In of all ranks in rank order into Out.
+	AllGather CollectiveKind = "all_gather"
+)
+
+// Collective moves Count elements a rank between arena ranges of all ranks.
+type Collective struct {
+	Kind  CollectiveKind `json:"kind"`
+	DType dtype.Type     `json:"dtype"`
+	Count int64          `json:"count"` // elements each rank contributes
+	In    int64          `json:"in"`    // byte offset in the arena
+	Out   int64          `json:"out"`
+	Label string         `json:"label,omitempty"`
+}
+
+// Weight says what fills one slot of a rank's weights buffer: a part of a
+// checkpoint tensor, or a constant.
+type Weight struct {
+	// Tensor is the checkpoint tensor; "" for a constant.
+	Tensor string `json:"tensor,omitempty"`
+	// Reshape and Perm view the checkpoint tensor (row-major) before slicing:
+	// it is reshaped to Reshape, then axis i of the result is axis Perm[i].
+	// Empty means as it is.
+	Reshape []int64 `json:"reshape,omitempty"`
+	Perm    []int   `json:"perm,omitempty"`
+	// Rank r of tp takes part floor(r*Ways/tp) of Ways equal parts along Axis
+	// of the view. Ways 1 takes all of it.
+	Axis int `json:"axis,omitempty"`
+	Ways int `json:"ways"`
+	// Fill and Step make a constant: every element is Fill + r*Step on rank r.
+	Fill float64 `json:"fill,omitempty"`
+	Step float64 `json:"step,omitempty"`
+
+	DType  dtype.Type `json:"dtype"` // as stored in the buffer
+	Shape  []int64    `json:"shape"` // the rank's part, row-major
+	Offset int64      `json:"offset"`
+}
+
+// Bytes is the size of the slot.
+func (w *Weight) Bytes() int64 {
+	n := int64(w.DType.Size())
+	for _, d := range w.Shape {
+		n *= d
+	}
+	return n
+}
+
+// Phase is what a bucket executes.
+type Phase string
+
+const (
+	// Prefill runs a chunk of one sequence.
+	Prefill Phase = "prefill"
+	// Decode runs one token of each of several sequences.
+	Decode Phase = "decode"
+	// Logits projects chosen rows of the carried hidden state.
+	Logits Phase = "logits"
+)
+
+// Bucket is the concrete size of a plan. Prefill: Query tokens (one sequence)
+// after Blocks blocks of history. Decode: Seqs sequences with Blocks block
+// references in total. Logits: Seqs rows.
+type Bucket struct {
+	Phase  Phase `json:"phase"`
+	Seqs   int   `json:"seqs,omitempty"`
+	Query  int   `json:"query,omitempty"`
+	Blocks int   `json:"blocks,omitempty"`
+}
+
+// String spells a bucket as commands take it: prefill/q=128,c=4,
+// decode/b=1,n=16, logits/r=4.
+func (b Bucket) String() string {
+	switch b.Phase {
+	case Prefill:
+		return fmt.Sprintf("prefill/q=%d,c=%d", b.Query, b.Blocks)
+	case Decode:
+		return fmt.Sprintf("decode/b=%d,n=%d", b.Seqs, b.Blocks)
+	case Logits:
+		return fmt.Sprintf("logits/r=%d", b.Seqs)
+	}
+	return fmt.Sprintf("%s/?", b.Phase)
+}
+
+// Cost orders buckets that cover the same need: the attention area in
+// prefill, cached slots and rows in decode.
+func (b Bucket) Cost(blockSize int) int64 {
+	switch b.Phase {
+	case Prefill:
+		return int64(b.Query) * int64(b.Query+b.Blocks*blockSize)
+	case Decode:
+		return int64(b.Seqs) + int64(b.Blocks)*int64(blockSize)
+	default:
+		return int64(b.Seqs)
+	}
+}
+
+// Covers reports whether a bucket can execute the need.
+func (b Bucket) Covers(need Bucket) bool {
+	return b.Phase == need.Phase && b.Seqs >= need.Seqs && b.Query >= need.Query && b.Blocks >= need.Blocks
+}
+
+// Select returns the index of the cheapest bucket that covers the need, -1
+// when none does. Planner and runtime both choose with this function.
+func Select(buckets []Bucket, need Bucket, blockSize int) int {
+	best := -1
+	for i, b := range buckets {
+		if b.Covers(need) && (best < 0 || b.Cost(blockSize) < buckets[best].Cost(blockSize)) {
+			best = i
+		}
+	}
+	return best
+}

@@ -1,0 +1,251 @@
+package recipes
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+
+	"quill/recipes/dtype"
+	"quill/recipes/safetensors"
+)
+
+// FillWeight writes the slot that w describes for one of tp ranks. dst is the
+// slot, little-endian; t is the checkpoint tensor, nil for a constant. BF16 and
+// F32 convert into each other, to nearest with ties to even; other types are
+// copied only.
+func FillWeight(dst []byte, w *Weight, t *safetensors.Tensor, rank, tp int) error {
+	if err := fillWeight(dst, w, t, rank, tp); err != nil {
+		return fmt.Errorf("weight %s, rank %d of %d: %w", w.what(), rank, tp, err)
+	}
+	return nil
+}
+
+func fillWeight(dst []byte, w *Weight, t *safetensors.Tensor, rank, tp int) error {
+	if n, ok := elems(w.Shape); !ok || n*int64(w.DType.Size()) != int64(len(dst)) {
+		return fmt.Errorf("%d bytes for a slot of %s %v", len(dst), shapeText(w.Shape), w.DType)
+	}
+	if rank < 0 || rank >= tp {
+		return fmt.Errorf("no such rank")
+	}
+	if w.Tensor == "" {
+		return w.fillConstant(dst, rank)
+	}
+	if t == nil {
+		return fmt.Errorf("the checkpoint tensor is missing")
+	}
+	from, ok := t.Type()
+	if !ok || from != w.DType && !(from.IsFloat() && w.DType.IsFloat()) {
+		return fmt.Errorf("cannot make %v of %s", w.DType, t.DType)
+	}
+	if n, ok := elems(t.Shape); !ok || n*int64(from.Size()) != int64(len(t.Data)) {
+		return fmt.Errorf("%d bytes for a tensor of shape %s", len(t.Data), shapeText(t.Shape))
+	}
+	v, err := w.view(t.Shape, rank, tp)
+	if err != nil {
+		return err
+	}
+	v.copy(dst, w.DType, t.Data, from)
+	return nil
+}
+
+// view is a part of a tensor in a chosen order of axes. Strides and base count
+// elements of the tensor.
+type view struct {
+	dims, strides []int64
+	base          int64
+}
+
+// view is what a rank takes of a checkpoint tensor of the given shape.
+func (w *Weight) view(shape []int64, rank, tp int) (view, error) {
+	if len(w.Reshape) > 0 {
+		n, ok := elems(w.Reshape)
+		if have, _ := elems(shape); !ok || n != have {
+			return view{}, fmt.Errorf("cannot reshape %s to %s", shapeText(shape), shapeText(w.Reshape))
+		}
+		shape = w.Reshape
+	}
+	v := view{dims: slices.Clone(shape), strides: rowMajor(shape)}
+	if len(w.Perm) > 0 {
+		if !isPermutation(w.Perm, len(shape)) {
+			return view{}, fmt.Errorf("%v is no order of the %d axes of %s", w.Perm, len(shape), shapeText(shape))
+		}
+		plain := v
+		v = view{dims: make([]int64, len(shape)), strides: make([]int64, len(shape))}
+		for i, p := range w.Perm {
+			v.dims[i], v.strides[i] = plain.dims[p], plain.strides[p]
+		}
+	}
+	if err := v.slice(w, rank, tp); err != nil {
+		return view{}, err
+	}
+	if !slices.Equal(v.dims, w.Shape) {
+		return view{}, fmt.Errorf("the part has shape %s, the slot %s", shapeText(v.dims), shapeText(w.Shape))
+	}
+	return v, nil
+}
+
+// slice narrows v to the rank's part.
+func (v *view) slice(w *Weight, rank, tp int) error {
+	if w.Ways < 1 || w.Ways > tp {
+		return fmt.Errorf("%d parts for %d ranks", w.Ways, tp)
+	}
+	if w.Ways == 1 {
+		return nil
+	}
+	if w.Axis < 0 || w.Axis >= len(v.dims) || v.dims[w.Axis]%int64(w.Ways) != 0 {
+		return fmt.Errorf("cannot cut axis %d of %s into %d parts", w.Axis, shapeText(v.dims), w.Ways)
+	}
+	v.dims[w.Axis] /= int64(w.Ways)
+	v.base = int64(rank*w.Ways/tp) * v.dims[w.Axis] * v.strides[w.Axis]
+	return nil
+}
+
+func rowMajor(shape []int64) []int64 {
+	strides := make([]int64, len(shape))
+	n := int64(1)
+	for i := len(shape) - 1; i >= 0; i-- {
+		strides[i] = n
+		n *= shape[i]
+	}
+	return strides
+}
+
+func isPermutation(perm []int, n int) bool {
+	seen := make([]bool, n)
+	for _, p := range perm {
+		if p < 0 || p >= n || seen[p] {
+			return false
+		}
+		seen[p] = true
+	}
+	return len(perm) == n
+}
+
+// merge drops axes of one element and joins axes that lie contiguous, so that a
+// copy moves runs as long as possible. At least one axis remains.
+func (v *view) merge() {
+	dims, strides := v.dims[:0:0], v.strides[:0:0]
+	for i, d := range v.dims {
+		last := len(dims) - 1
+		switch {
+		case d == 1:
+		case last >= 0 && strides[last] == d*v.strides[i]:
+			dims[last] *= d
+			strides[last] = v.strides[i]
+		default:
+			dims, strides = append(dims, d), append(strides, v.strides[i])
+		}
+	}
+	if len(dims) == 0 {
+		dims, strides = []int64{1}, []int64{1}
+	}
+	v.dims, v.strides = dims, strides
+}
+
+// copy writes the view's elements to dst in order. Both sides were checked.
+func (v view) copy(dst []byte, to dtype.Type, src []byte, from dtype.Type) {
+	v.merge()
+	if len(dst) == 0 {
+		return
+	}
+	last := len(v.dims) - 1
+	n, stride := v.dims[last], v.strides[last]
+	run := n * int64(to.Size())
+	at := make([]int64, last) // odometer of the outer axes
+	for pos := v.base; ; {
+		moveRun(dst[:run], to, src[pos*int64(from.Size()):], from, stride)
+		if dst = dst[run:]; len(dst) == 0 {
+			return
+		}
+		for i := last - 1; i >= 0; i-- {
+			at[i]++
+			pos += v.strides[i]
+			if at[i] < v.dims[i] {
+				break
+			}
+			pos -= at[i] * v.strides[i]
+			at[i] = 0
+		}
+	}
+}
+
+// moveRun fills dst with every stride-th element of src.
+func moveRun(dst []byte, to dtype.Type, src []byte, from dtype.Type, stride int64) {
+	le := binary.LittleEndian
+	size := int64(from.Size())
+	step := stride * size
+	switch {
+	case to == from && stride == 1:
+		copy(dst, src)
+	case to == from:
+		for at := int64(0); len(dst) > 0; at += step {
+			copy(dst[:size], src[at:at+size])
+			dst = dst[size:]
+		}
+	case to == dtype.F32:
+		for at := int64(0); len(dst) > 0; at += step {
+			le.PutUint32(dst, uint32(le.Uint16(src[at:]))<<16)
+			dst = dst[4:]
+		}
+	default:
+		for at := int64(0); len(dst) > 0; at += step {
+			le.PutUint16(dst, dtype.ToBF16(math.Float32frombits(le.Uint32(src[at:]))))
+			dst = dst[2:]
+		}
+	}
+}
+
+// constant is the element of a constant slot on one rank, in the low bytes.
+func (w *Weight) constant(rank int) (uint64, error) {
+	v := w.Fill + float64(rank)*w.Step
+	switch {
+	case w.DType == dtype.F32:
+		return uint64(math.Float32bits(float32(v))), nil
+	case w.DType == dtype.BF16:
+		return uint64(dtype.ToBF16(float32(v))), nil
+	}
+	lo, hi := intRange(w.DType)
+	if v != math.Trunc(v) || v < lo || v > hi {
+		return 0, fmt.Errorf("constant %v is no %v", v, w.DType)
+	}
+	return uint64(int64(v)), nil
+}
+
+// intRange is what an integer type holds; of i64 only what a float64 holds
+// exactly.
+func intRange(t dtype.Type) (lo, hi float64) {
+	switch t {
+	case dtype.I8:
+		return math.MinInt8, math.MaxInt8
+	case dtype.U8:
+		return 0, math.MaxUint8
+	case dtype.I32:
+		return math.MinInt32, math.MaxInt32
+	}
+	return -1 << 53, 1 << 53
+}
+
+// checkConstant checks that every rank's value fits the type.
+func (w *Weight) checkConstant(ranks int) error {
+	for rank := range ranks {
+		if _, err := w.constant(rank); err != nil {
+			return fmt.Errorf("rank %d: %w", rank, err)
+		}
+	}
+	return nil
+}
+
+func (w *Weight) fillConstant(dst []byte, rank int) error {
+	v, err := w.constant(rank)
+	if err != nil {
+		return err
+	}
+	var elem [8]byte
+	binary.LittleEndian.PutUint64(elem[:], v)
+	size := w.DType.Size()
+	for ; len(dst) > 0; dst = dst[size:] {
+		copy(dst, elem[:size])
+	}
+	return nil
+}

@@ -1,0 +1,192 @@
+package recipes
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"quill/recipes/dtype"
+	"quill/recipes/safetensors"
+)
+
+// naive evaluates a slot element by element, with the definition of each field
+// spelled out: unravel the output index, undo slice, perm and reshape, convert.
+func naive(w *Weight, t *safetensors.Tensor, rank, tp int) []byte {
+	shape := t.Shape
+	if len(w.Reshape) > 0 {
+		shape = w.Reshape
+	}
+	perm := w.Perm
+	if len(perm) == 0 {
+		for i := range shape {
+			perm = append(perm, i)
+		}
+	}
+	var out []byte
+	n, _ := elems(w.Shape)
+	for i := range n {
+		index := make([]int64, len(w.Shape)) // in the view
+		rest := i
+		for a := len(w.Shape) - 1; a >= 0; a-- {
+			index[a] = rest % w.Shape[a]
+			rest /= w.Shape[a]
+		}
+		if w.Ways > 1 {
+			part := int64(math.Floor(float64(rank) * float64(w.Ways) / float64(tp)))
+			index[w.Axis] += part * w.Shape[w.Axis]
+		}
+		source := make([]int64, len(shape))
+		for a, p := range perm {
+			source[p] = index[a]
+		}
+		flat := int64(0)
+		for a, d := range shape {
+			flat = flat*d + source[a]
+		}
+		out = append(out, convert(t, flat, w.DType)...)
+	}
+	return out
+}
+
+func convert(t *safetensors.Tensor, i int64, to dtype.Type) []byte {
+	le := binary.LittleEndian
+	var v float32
+	switch from, _ := t.Type(); {
+	case from == to: // keeps even the payload of a NaN
+		size := int64(to.Size())
+		return t.Data[size*i : size*i+size]
+	case from == dtype.BF16:
+		v = dtype.FromBF16(le.Uint16(t.Data[2*i:]))
+	default:
+		v = math.Float32frombits(le.Uint32(t.Data[4*i:]))
+	}
+	if to == dtype.BF16 {
+		return le.AppendUint16(nil, dtype.ToBF16(v))
+	}
+	return le.AppendUint32(nil, math.Float32bits(v))
+}
+
+func TestFillWeightAgainstOracle(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rank4 := rapid.SliceOfN(rapid.Int64Range(1, 6), 1, 4)
+		view := rank4.Draw(t, "view")
+		tp := rapid.IntRange(1, 8).Draw(t, "tp")
+		w := &Weight{Tensor: "x", Ways: rapid.IntRange(1, tp).Draw(t, "ways"), DType: dtype.F32}
+		w.Axis = rapid.IntRange(0, len(view)-1).Draw(t, "axis")
+		if rapid.Bool().Draw(t, "permuted") {
+			axes := make([]int, len(view))
+			for i := range axes {
+				axes[i] = i
+			}
+			w.Perm = rapid.Permutation(axes).Draw(t, "perm")
+		}
+		source := w.Axis
+		if w.Perm != nil {
+			source = w.Perm[w.Axis]
+		}
+		view[source] *= int64(w.Ways)
+		n, _ := elems(view)
+		shape := view
+		if rapid.Bool().Draw(t, "reshaped") {
+			w.Reshape, shape = view, []int64{n}
+		}
+		for i := range view {
+			from := i
+			if w.Perm != nil {
+				from = w.Perm[i]
+			}
+			w.Shape = append(w.Shape, view[from])
+		}
+		w.Shape[w.Axis] /= int64(w.Ways)
+
+		in := rapid.SampledFrom([]string{"BF16", "F32", "I32"}).Draw(t, "from")
+		w.DType = rapid.SampledFrom([]dtype.Type{dtype.BF16, dtype.F32}).Draw(t, "to")
+		size := int64(4)
+		switch in {
+		case "BF16":
+			size = 2
+		case "I32":
+			w.DType = dtype.I32
+		}
+		data := make([]byte, n*size)
+		seed := rapid.Uint64().Draw(t, "seed")
+		for i := range data {
+			seed = seed*6364136223846793005 + 1442695040888963407
+			data[i] = byte(seed >> 56)
+		}
+		ten := &safetensors.Tensor{Name: "x", DType: in, Shape: shape, Data: data}
+		for rank := range tp {
+			dst := make([]byte, w.Bytes())
+			require.NoError(t, FillWeight(dst, w, ten, rank, tp))
+			require.Equal(t, naive(w, ten, rank, tp), dst)
+		}
+	})
+}
+
+func TestFillConstant(t *testing.T) {
+	for _, c := range []struct {
+		d    dtype.Type
+		want []byte
+	}{
+		{dtype.F32, []byte{0, 0, 0xc0, 0x40, 0, 0, 0xc0, 0x40}}, // 6
+		{dtype.BF16, []byte{0xc0, 0x40, 0xc0, 0x40}},
+		{dtype.I32, []byte{6, 0, 0, 0, 6, 0, 0, 0}},
+		{dtype.I8, []byte{6, 6}},
+	} {
+		w := &Weight{Fill: -2, Step: 4, DType: c.d, Shape: []int64{2}}
+		dst := make([]byte, len(c.want))
+		require.NoError(t, FillWeight(dst, w, nil, 2, 4))
+		require.Equal(t, c.want, dst, "%v", c.d)
+	}
+	neg := &Weight{Fill: -3, DType: dtype.I32, Shape: []int64{1}}
+	dst := make([]byte, 4)
+	require.NoError(t, FillWeight(dst, neg, nil, 0, 1))
+	require.Equal(t, []byte{0xfd, 0xff, 0xff, 0xff}, dst)
+	neg.DType = dtype.U8
+	require.ErrorContains(t, FillWeight(dst[:1], neg, nil, 0, 1), "constant -3 is no u8")
+}
+
+func TestFillWeightErrors(t *testing.T) {
+	x := safetensors.FromF32("x", []int64{2, 2}, []float32{1, 2, 3, 4})
+	whole := Weight{Tensor: "x", Ways: 1, DType: dtype.F32, Shape: []int64{2, 2}}
+	dst := make([]byte, 16)
+	require.NoError(t, FillWeight(dst, &whole, &x, 0, 1))
+	require.Equal(t, x.Data, dst)
+
+	require.ErrorContains(t, FillWeight(dst[:8], &whole, &x, 0, 1), "weight x, rank 0 of 1: 8 bytes for a slot of [2, 2] f32")
+	require.ErrorContains(t, FillWeight(dst, &whole, &x, 1, 1), "no such rank")
+	require.ErrorContains(t, FillWeight(dst, &whole, nil, 0, 1), "missing")
+	short := x
+	short.Data = x.Data[:12]
+	require.ErrorContains(t, FillWeight(dst, &whole, &short, 0, 1), "12 bytes for a tensor")
+	ints := whole
+	ints.DType = dtype.I32
+	require.ErrorContains(t, FillWeight(dst, &ints, &x, 0, 1), "cannot make i32 of F32")
+	half := x
+	half.DType = "F16"
+	require.ErrorContains(t, FillWeight(dst, &whole, &half, 0, 1), "cannot make f32 of F16")
+}
+
+func BenchmarkFillWeight(b *testing.B) {
+	const n = 1024
+	x := safetensors.Tensor{Name: "x", DType: "BF16", Shape: []int64{n, n}, Data: make([]byte, 2*n*n)}
+	for _, w := range []Weight{
+		{Tensor: "x", Ways: 1, DType: dtype.BF16, Shape: []int64{n, n}},
+		{Tensor: "x", Ways: 1, DType: dtype.F32, Shape: []int64{n, n}},
+		{Tensor: "x", Ways: 1, DType: dtype.BF16, Shape: []int64{n, n}, Perm: []int{1, 0}},
+	} {
+		dst := make([]byte, w.Bytes())
+		b.Run(fmt.Sprintf("%v-perm=%v", w.DType, w.Perm), func(b *testing.B) {
+			b.SetBytes(int64(len(dst)))
+			for b.Loop() {
+				if err := FillWeight(dst, &w, &x, 0, 1); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,36 @@
+package host
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"quill/recipes"
+)
+
+// withProgram loads a recipe whose sections are each a buffer from its start,
+// and calls f with a function that runs it.
+func withProgram(t testing.TB, ranks int, r *recipes.Recipe, f func(d *Device, run func() error)) {
+	t.Helper()
+	bytes := make(map[recipes.Buffer]int64)
+	for _, s := range r.Sections {
+		bytes[s.Buffer] = max(bytes[s.Buffer], s.Size)
+	}
+	d, err := New(ranks, bytes)
+	require.NoError(t, err)
+	defer d.Close()
+	p, err := d.Load(r)
+	require.NoError(t, err)
+	l, err := d.Bind(p, bindings(r))
+	require.NoError(t, err)
+	f(d, func() error { return l.Run(context.Background()) })
+}
+
+func bindings(r *recipes.Recipe) []recipes.Binding {
+	b := make([]recipes.Binding, len(r.Sections))
+	for i, s := range r.Sections {
+		b[i].Buffer = s.Buffer
+	}
+	return b
+}

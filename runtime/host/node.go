@@ -1,0 +1,202 @@
+package host
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"quill/recipes"
+	"quill/recipes/dtype"
+)
+
+// kernel executes one node on its operands' memory. It is shared by all ranks
+// and launches of a program and therefore keeps no state between calls;
+// what it needs beyond its operands it reserves as scratch when it is built.
+type kernel func(m *mem) error
+
+// node is a recipe node with its operands resolved, as kernel constructors see
+// it.
+type node struct {
+	where   string     // names recipe, node, GUID and origin in errors
+	dt      dtype.Type // the GUID's suffix; Invalid if it has none
+	in, out []operand
+	params  *recipes.Params
+	scratch int // bytes reserved so far
+}
+
+// operand is one operand slot of a node.
+type operand struct {
+	label  string // names slot and tensor in errors
+	absent bool
+	dt     dtype.Type
+	dims   []int
+	elems  int
+}
+
+// reserve sets scratch memory of n bytes aside for the node's execution.
+func (n *node) reserve(bytes int) region {
+	r := region{n.scratch, bytes}
+	n.scratch += (bytes + alignment - 1) &^ (alignment - 1)
+	return r
+}
+
+// bad is the error of an operand or parameter that is not what the node takes.
+func (n *node) bad(label, what string, got, want any) error {
+	return fmt.Errorf("%s: %s: %s %v, want %v", n.where, label, what, got, want)
+}
+
+// typed checks an operand's element type.
+func (n *node) typed(o *operand, want ...dtype.Type) error {
+	if slices.Contains(want, o.dt) {
+		return nil
+	}
+	if len(want) == 1 {
+		return n.bad(o.label, "type", o.dt, want[0])
+	}
+	return n.bad(o.label, "type", o.dt, fmt.Sprintf("one of %v", want))
+}
+
+// shaped checks an operand's dims.
+func (n *node) shaped(o *operand, want []int) error {
+	if slices.Equal(o.dims, want) {
+		return nil
+	}
+	return n.bad(o.label, "dims", o.dims, want)
+}
+
+// ranked checks an operand's number of dims.
+func (n *node) ranked(o *operand, low, high int) error {
+	if r := len(o.dims); r < low || r > high {
+		if low == high {
+			return n.bad(o.label, "rank", r, low)
+		}
+		return n.bad(o.label, "rank", r, fmt.Sprintf("%d to %d", low, high))
+	}
+	return nil
+}
+
+// same checks that operands have the element type of the GUID's suffix.
+func (n *node) same(ops ...*operand) error {
+	for _, o := range ops {
+		if err := n.typed(o, n.dt); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// axis reads an axis parameter, counted from the fastest dim of o.
+func (n *node) axis(field string, o *operand) (int, error) {
+	v, _ := n.params.Int(field)
+	if v < 0 || v >= int64(len(o.dims)) {
+		return 0, n.bad("parameter "+field, "value", v, fmt.Sprintf("a dim of %s with dims %v", o.label, o.dims))
+	}
+	return int(v), nil
+}
+
+// split factors an operand around an axis: elements below it, along it, above it.
+func (o *operand) split(axis int) (inner, n, outer int) {
+	return product(o.dims[:axis]), o.dims[axis], product(o.dims[axis+1:])
+}
+
+// wide reports whether the operand's elements are bf16 and are computed with
+// as f32.
+func (o *operand) wide() bool { return o.dt == dtype.BF16 }
+
+// schema is the parameter structure of a node.
+type schema struct {
+	name   string
+	fields []param
+}
+
+// param is one field of a schema. Integers lie in [min, max], arrays have any
+// number of values in that range; enums hold one of syms, flag sets all of them.
+type param struct {
+	name     string
+	typ      recipes.FieldType
+	min, max int64
+	array    bool
+	flags    bool
+	syms     []string
+}
+
+// check reports the first way in which a node's parameters differ from the
+// schema; nil takes no parameters.
+func (s *schema) check(n *node) error {
+	if s == nil {
+		if n.params != nil {
+			return n.bad("parameters", "structure", n.params.Struct, "none")
+		}
+		return nil
+	}
+	if n.params == nil {
+		return n.bad("parameters", "structure", "missing", s.name)
+	}
+	if n.params.Struct != s.name {
+		return n.bad("parameters", "structure", n.params.Struct, s.name)
+	}
+	seen := make(map[string]bool)
+	for i := range n.params.Fields {
+		f := &n.params.Fields[i]
+		label := "parameter " + f.Name
+		k := slices.IndexFunc(s.fields, func(p param) bool { return p.name == f.Name })
+		if k < 0 {
+			return n.bad(label, "field", "unknown", "a field of "+s.name)
+		}
+		if seen[f.Name] {
+			return n.bad(label, "field", "repeated", "one")
+		}
+		seen[f.Name] = true
+		if err := s.fields[k].check(n, label, f); err != nil {
+			return err
+		}
+	}
+	for _, p := range s.fields {
+		if !seen[p.name] {
+			return n.bad("parameter "+p.name, "field", "missing", p.typ)
+		}
+	}
+	return nil
+}
+
+func (p *param) check(n *node, label string, f *recipes.Field) error {
+	if f.Type != p.typ {
+		return n.bad(label, "type", f.Type, p.typ)
+	}
+	switch p.typ {
+	case recipes.F32:
+		if len(f.Ints) > 0 || f.Sym != "" {
+			return n.bad(label, "value", "not a number", p.typ)
+		}
+		return nil
+	case recipes.Enum:
+		if p.flags {
+			got := strings.Split(f.Sym, "|")
+			slices.Sort(got)
+			if !slices.Equal(got, p.syms) {
+				return n.bad(label, "value", f.Sym, strings.Join(p.syms, "|"))
+			}
+			return nil
+		}
+		if !slices.Contains(p.syms, f.Sym) {
+			return n.bad(label, "value", f.Sym, strings.Join(p.syms, " or "))
+		}
+		return nil
+	}
+	if !p.array && len(f.Ints) != 1 {
+		return n.bad(label, "value", f.Ints, "one integer")
+	}
+	for _, v := range f.Ints {
+		if v < p.min || v > p.max {
+			return n.bad(label, "value", v, p.interval())
+		}
+	}
+	return nil
+}
+
+func (p *param) interval() string {
+	if p.min == p.max {
+		return fmt.Sprint(p.min)
+	}
+	return fmt.Sprintf("%d to %d", p.min, p.max)
+}

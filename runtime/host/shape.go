@@ -1,0 +1,221 @@
+package host
+
+import (
+	"fmt"
+	"slices"
+
+	"quill/recipes/dtype"
+)
+
+// Nodes that only move elements. Each that can be a view says so; its kernel
+// is used where the result needs memory of its own.
+
+// moves checks that result and operand have the same, arbitrary type.
+func (n *node) moves(x, y *operand) error { return n.typed(y, x.dt) }
+
+func copyKernel(m *mem) error {
+	copy(m.out[0], m.in[0])
+	return nil
+}
+
+func buildReshape(n *node) (kernel, error) {
+	x, y := &n.in[0], &n.out[0]
+	if err := n.moves(x, y); err != nil {
+		return nil, err
+	}
+	if x.elems != y.elems {
+		return nil, n.bad(y.label, "dims", y.dims, fmt.Sprintf("%d elements as %s with dims %v", x.elems, x.label, x.dims))
+	}
+	return copyKernel, nil
+}
+
+func viewReshape(*node) (int, bool) { return 0, true }
+
+// permutation reads and checks the permutation of a transpose.
+func (n *node) permutation() ([]int, error) {
+	x := &n.in[0]
+	dim, _ := n.params.Int("tensorDim")
+	if dim != int64(len(x.dims)) {
+		return nil, n.bad("parameter tensorDim", "value", dim, fmt.Sprintf("the rank of %s with dims %v", x.label, x.dims))
+	}
+	values := n.params.IntsOf("permutation")
+	perm := make([]int, len(values))
+	for i, v := range values {
+		perm[i] = int(v)
+	}
+	sorted := slices.Sorted(slices.Values(perm))
+	if len(perm) != len(x.dims) || (len(perm) > 0 && (sorted[len(perm)-1] != len(perm)-1 || len(slices.Compact(sorted)) != len(perm))) {
+		return nil, n.bad("parameter permutation", "value", values, fmt.Sprintf("a permutation of %d dims", len(x.dims)))
+	}
+	return perm, nil
+}
+
+func buildTranspose(n *node) (kernel, error) {
+	x, y := &n.in[0], &n.out[0]
+	if err := n.moves(x, y); err != nil {
+		return nil, err
+	}
+	perm, err := n.permutation()
+	if err != nil {
+		return nil, err
+	}
+	want, strides, from := make([]int, len(perm)), make([]int, len(perm)), dense(x.dims)
+	for i, p := range perm {
+		want[i], strides[i] = x.dims[p], from[p]
+	}
+	if err := n.shaped(y, want); err != nil {
+		return nil, err
+	}
+	return gatherKernel(y.dt, newPattern(y.dims, strides), 0), nil
+}
+
+// viewTranspose holds if only dims of one element move.
+func viewTranspose(n *node) (int, bool) {
+	last := -1
+	for _, p := range n.params.IntsOf("permutation") {
+		if n.in[0].dims[p] == 1 {
+			continue
+		}
+		if int(p) < last {
+			return 0, false
+		}
+		last = int(p)
+	}
+	return 0, true
+}
+
+func buildBroadcast(n *node) (kernel, error) {
+	x, y := &n.in[0], &n.out[0]
+	if err := n.moves(x, y); err != nil {
+		return nil, err
+	}
+	if err := n.ranked(x, len(y.dims), len(y.dims)); err != nil {
+		return nil, err
+	}
+	for i, d := range x.dims {
+		if d != 1 && d != y.dims[i] {
+			return nil, n.bad(x.label, "dims", x.dims, fmt.Sprintf("1 or the same in each of %v", y.dims))
+		}
+	}
+	return gatherKernel(y.dt, broadcastPattern(x.dims, y.dims), 0), nil
+}
+
+func viewBroadcast(n *node) (int, bool) { return 0, slices.Equal(n.in[0].dims, n.out[0].dims) }
+
+func buildSlice(n *node) (kernel, error) {
+	x, y := &n.in[0], &n.out[0]
+	if err := n.moves(x, y); err != nil {
+		return nil, err
+	}
+	axis, err := n.axis("axis", x)
+	if err != nil {
+		return nil, err
+	}
+	begin, _ := n.params.Int("begin")
+	end, _ := n.params.Int("end")
+	if begin > end || end > int64(x.dims[axis]) {
+		return nil, n.bad("parameters begin, end", "range", fmt.Sprintf("[%d, %d)", begin, end),
+			fmt.Sprintf("in axis %d of %s with dims %v", axis, x.label, x.dims))
+	}
+	want := slices.Clone(x.dims)
+	want[axis] = int(end - begin)
+	if err := n.shaped(y, want); err != nil {
+		return nil, err
+	}
+	strides := dense(x.dims)
+	return gatherKernel(y.dt, newPattern(y.dims, strides), int(begin)*strides[axis]), nil
+}
+
+// viewSlice holds if the range is contiguous: no dim above the axis has more
+// than one element, or nothing is cut off.
+func viewSlice(n *node) (int, bool) {
+	x := &n.in[0]
+	axis, _ := n.params.Int("axis")
+	begin, _ := n.params.Int("begin")
+	inner, _, outer := x.split(int(axis))
+	return int(begin) * inner, outer == 1 || slices.Equal(x.dims, n.out[0].dims)
+}
+
+// gatherKernel copies the elements of a pattern that begins at element at of
+// the operand.
+func gatherKernel(dt dtype.Type, p pattern, at int) kernel {
+	return sized(dt.Size(), gatherBits[uint8](p, at), gatherBits[uint16](p, at), gatherBits[uint32](p, at), gatherBits[uint64](p, at))
+}
+
+func gatherBits[T any](p pattern, at int) kernel {
+	return func(m *mem) error {
+		y := as[T](m.out[0])
+		if len(y) > 0 {
+			expand(y, as[T](m.in[0])[at:], &p, 0)
+		}
+		return nil
+	}
+}
+
+func buildConcat(n *node) (kernel, error) {
+	y := &n.out[0]
+	axis, err := n.axis("axis", y)
+	if err != nil {
+		return nil, err
+	}
+	length := 0
+	for i := range n.in {
+		x := &n.in[i]
+		if err := n.moves(x, y); err != nil {
+			return nil, err
+		}
+		if err := n.ranked(x, len(y.dims), len(y.dims)); err != nil {
+			return nil, err
+		}
+		want := slices.Clone(y.dims)
+		want[axis] = x.dims[axis]
+		if err := n.shaped(x, want); err != nil {
+			return nil, err
+		}
+		length += x.dims[axis]
+	}
+	if length != y.dims[axis] {
+		return nil, n.bad(y.label, "dims", y.dims, fmt.Sprintf("%d along axis %d", length, axis))
+	}
+	inner, _, outer := y.split(axis)
+	rows := make([]int, len(n.in)) // bytes each operand contributes to a row of y
+	for i := range n.in {
+		rows[i] = inner * n.in[i].dims[axis] * y.dt.Size()
+	}
+	return func(m *mem) error {
+		y := m.out[0]
+		for o := range outer {
+			for i, w := range rows {
+				copy(y[:w], m.in[i][o*w:])
+				y = y[w:]
+			}
+		}
+		return nil
+	}, nil
+}
+
+func buildRange(n *node) (kernel, error) {
+	y := &n.out[0]
+	if err := n.same(y); err != nil {
+		return nil, err
+	}
+	start, _ := n.params.Int("start")
+	limit, _ := n.params.Int("limit")
+	delta, _ := n.params.Int("delta")
+	if delta == 0 {
+		return nil, n.bad("parameter delta", "value", delta, "not 0")
+	}
+	step, span := delta, limit-start
+	if step < 0 {
+		step, span = -step, -span
+	}
+	if err := n.shaped(y, []int{int(max(0, (span+step-1)/step))}); err != nil {
+		return nil, err
+	}
+	return func(m *mem) error {
+		for i, y := 0, as[int32](m.out[0]); i < len(y); i++ {
+			y[i] = int32(start + int64(i)*delta)
+		}
+		return nil
+	}, nil
+}

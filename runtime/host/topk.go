@@ -1,0 +1,131 @@
+package host
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"quill/recipes/dtype"
+)
+
+// insertion is the largest k that topk keeps in order as it goes; beyond it,
+// sorting the whole line is faster.
+const insertion = 64
+
+// buildTopk selects by integer keys that carry the whole order: smaller is
+// better, and the index in the low half decides between equal values.
+func buildTopk(n *node) (kernel, error) {
+	x, values, indices := &n.in[0], &n.out[0], &n.out[1]
+	if err := n.typed(x, numTypes...); err != nil {
+		return nil, err
+	}
+	if err := n.typed(values, x.dt); err != nil {
+		return nil, err
+	}
+	if err := n.typed(indices, dtype.I32); err != nil {
+		return nil, err
+	}
+	axis, err := n.axis("axis", x)
+	if err != nil {
+		return nil, err
+	}
+	k64, _ := n.params.Int("bsw")
+	if k64 > int64(x.dims[axis]) || x.dims[axis] > math.MaxInt32 {
+		return nil, n.bad("parameter bsw", "value", k64, fmt.Sprintf("at most dim %d of %s with dims %v", axis, x.label, x.dims))
+	}
+	k := int(k64)
+	want := slices.Clone(x.dims)
+	want[axis] = k
+	for _, o := range []*operand{values, indices} {
+		if err := n.shaped(o, want); err != nil {
+			return nil, err
+		}
+	}
+	if k == 0 {
+		return func(*mem) error { return nil }, nil
+	}
+	inner, length, outer := x.split(axis)
+	keep := length
+	if k <= insertion {
+		keep = k
+	}
+	tmp := n.reserve(8 * keep)
+	dt := x.dt
+	return func(m *mem) error {
+		keys := as[uint64](tmp.of(m.scratch))
+		indices := as[int32](m.out[1])
+		for o := range outer {
+			for i := range inner {
+				at := o*length*inner + i
+				if k <= insertion {
+					insertKeys(keys, m.in[0], dt, at, inner, length)
+				} else {
+					for j := range keys {
+						keys[j] = key(m.in[0], dt, at+j*inner)<<32 | uint64(j)
+					}
+					slices.Sort(keys)
+				}
+				to := o*k*inner + i
+				for j := range k {
+					from := int32(keys[j])
+					indices[to+j*inner] = from
+					moveElem(m.out[0], m.in[0], dt, to+j*inner, at+int(from)*inner)
+				}
+			}
+		}
+		return nil
+	}, nil
+}
+
+// insertKeys leaves the smallest len(keys) keys of a line in order.
+func insertKeys(keys []uint64, m []byte, dt dtype.Type, at, stride, length int) {
+	for j := range length {
+		v := key(m, dt, at+j*stride)<<32 | uint64(j)
+		n := min(j, len(keys))
+		if n == len(keys) {
+			if v > keys[n-1] {
+				continue
+			}
+			n--
+		}
+		for ; n > 0 && keys[n-1] > v; n-- {
+			keys[n] = keys[n-1]
+		}
+		keys[n] = v
+	}
+}
+
+// key maps an element to 32 bits that descend with its value: NaN first, then
+// from the largest to the smallest; equal values have equal keys.
+func key(m []byte, dt dtype.Type, i int) uint64 {
+	var v float32
+	switch dt {
+	case dtype.I32:
+		return uint64(^(uint32(as[int32](m)[i]) ^ 1<<31))
+	case dtype.BF16:
+		v = dtype.FromBF16(as[uint16](m)[i])
+	default:
+		v = as[float32](m)[i]
+	}
+	if v != v {
+		return 0
+	}
+	if v == 0 {
+		v = 0 // both zeros are equal
+	}
+	// Bits of positive floats ascend with the value, of negative ones descend.
+	b := math.Float32bits(v)
+	if b>>31 == 1 {
+		return uint64(b)
+	}
+	return uint64(^(b | 1<<31))
+}
+
+// moveElem copies one element bit for bit.
+func moveElem(dst, src []byte, dt dtype.Type, to, from int) {
+	if dt == dtype.BF16 {
+		as[uint16](dst)[to] = as[uint16](src)[from]
+		return
+	}
+	as[uint32](dst)[to] = as[uint32](src)[from]
+}
