@@ -29,7 +29,7 @@ import (
 //	V15 sizes are positive for all symbol values and do not overflow
 //	V16 shardings name an axis of the value and a number of ways that divides the ranks
 //	V17 a call names an earlier function and its arguments match the parameters
-//	V18 parameters are of a kind their module's level knows; weights of a model have a source
+//	V18 temp parameters belong to segments; weights of the entry have a source
 //	V19 outputs and carried results are replicated: nothing leaves with a reduction missing
 
 // Verify checks every invariant and returns Diags in order of place, or nil.
@@ -223,11 +223,11 @@ func (v *verifier) function(f *Func, earlier []*Func) {
 
 func (v *verifier) param(p *Param) bool {
 	ok := v.typ(p.Value.Type, p.Pos, "%"+p.Name)
-	atModel := v.mod.Level == ops.Model
+	whole := v.fn == v.mod.Entry() // not a segment
 	switch {
-	case p.Kind == Temp && atModel:
-		v.errorf("V18", p.Pos, "%%%s: a model has no temp parameters", p.Name)
-	case p.Kind == Weight && p.Source.IsZero() && atModel:
+	case p.Kind == Temp && whole:
+		v.errorf("V18", p.Pos, "%%%s: only segments have temp parameters", p.Name)
+	case p.Kind == Weight && p.Source.IsZero() && whole:
 		v.errorf("V18", p.Pos, "%%%s: the weight has no source", p.Name).Help = `write = "checkpoint tensor" or = fill(value, step)`
 	case p.Kind != Weight && !p.Source.IsZero():
 		v.errorf("V18", p.Pos, "%%%s: only weights have a source", p.Name)
@@ -247,8 +247,8 @@ func (v *verifier) op(o *Op, earlier []*Func) bool {
 		v.opError(o, "V04", "op %s is not in the table", o.Name())
 		return false
 	}
-	if o.Def.Levels&v.mod.Level == 0 {
-		v.opError(o, "V13", "%s is not allowed at level %s", o.Name(), levelName(v.mod.Level))
+	if o.Def.Levels&v.allowed() == 0 {
+		v.opError(o, "V13", "%s is not allowed at level %s", o.Name(), levelName(v.allowed()))
 	}
 	for i, a := range o.Args {
 		if _, ok := v.seen[a]; !ok {
@@ -271,6 +271,15 @@ func (v *verifier) op(o *Op, earlier []*Func) bool {
 		v.seen[r] = nil
 	}
 	return len(v.diags) == before
+}
+
+// allowed is the level of the current function's ops: an outlined module's
+// entry holds calls and collectives, its segments what they were cut from.
+func (v *verifier) allowed() ops.Level {
+	if v.mod.Level == ops.Plan && v.fn != v.mod.Entry() {
+		return ops.Fused
+	}
+	return v.mod.Level
 }
 
 // attrSizes checks the sizes among attributes.

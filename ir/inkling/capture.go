@@ -565,7 +565,10 @@ func (g *graph) head(z *ir.Value) *ir.Value {
 	w := g.weight("model.llm.unembed.weight", dt, nil, nil, 0, tp, c.Vocab, c.Hidden)
 	y := g.linear(z, w, dtype.F32)
 	if tp > 1 {
-		y = g.AllGather(y, 1)
+		// Ranks are joined along the outermost axis, as their buffers are.
+		rows, part := y.Type.Shape[0], y.Type.Shape[1]
+		y = g.Transpose(g.ReshapeShard(y, 1, rows, ir.D(1), part), []int64{1, 0, 2})
+		y = g.Reshape(g.Transpose(g.AllGather(y, 0), []int64{1, 0, 2}), []ir.Dim{rows, d(c.Vocab)})
 	}
 	g.at(-1, "head.vocab")
 	if c.ValidVocab < c.Vocab {

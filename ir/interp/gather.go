@@ -34,7 +34,7 @@ func rows(what string, x, index *Tensor, axis int) ([]int, error) {
 // gather replaces an axis by the axes of the index.
 func gather(a attrs, in []*Tensor) ([]*Tensor, error) {
 	x, index, axis := in[0], in[1], a.axis()
-	offsets, err := rows(fmt.Sprintf("index into axis %d", axis), x, index, axis)
+	offsets, err := rows("index", x, index, axis)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func gatherElements(a attrs, in []*Tensor) ([]*Tensor, error) {
 		}
 	}
 	for i := range index.I {
-		if err := inside(fmt.Sprintf("index into axis %d", axis), index, i, int(x.Shape[axis])); err != nil {
+		if err := inside("index", index, i, int(x.Shape[axis])); err != nil {
 			return nil, err
 		}
 	}

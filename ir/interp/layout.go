@@ -14,7 +14,9 @@ func reshape(a attrs, in []*Tensor) ([]*Tensor, error) {
 }
 
 // transpose makes axis i of the result axis perm[i] of x.
-func transpose(a attrs, in []*Tensor) ([]*Tensor, error) { return one(permute(in[0], a.op.Ints("perm"))) }
+func transpose(a attrs, in []*Tensor) ([]*Tensor, error) {
+	return one(permute(in[0], a.op.Ints("perm")))
+}
 
 func permute(x *Tensor, perm []int64) *Tensor {
 	st := strides(x.Shape)

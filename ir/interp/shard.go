@@ -122,11 +122,12 @@ func view(x *Tensor, src ir.Source) (*Tensor, error) {
 	if src.Perm == nil {
 		return x, nil
 	}
-	sorted := slices.Sorted(slices.Values(src.Perm))
-	for i, p := range sorted {
-		if len(sorted) != len(x.Shape) || p != int64(i) {
-			return nil, fmt.Errorf("%v does not permute the axes of shape %v", src.Perm, x.Shape)
-		}
+	axes := make([]int64, len(x.Shape))
+	for i := range axes {
+		axes[i] = int64(i)
+	}
+	if !slices.Equal(slices.Sorted(slices.Values(src.Perm)), axes) {
+		return nil, fmt.Errorf("%v does not permute the axes of shape %v", src.Perm, x.Shape)
 	}
 	return permute(x, src.Perm), nil
 }

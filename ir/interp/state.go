@@ -32,15 +32,17 @@ func takeRows(what string, x, index *Tensor) ([]*Tensor, error) {
 
 // stateWrite replaces rows along axis 0 in a copy of the state. Of several
 // values for one row the last counts.
-func stateWrite(a attrs, in []*Tensor) ([]*Tensor, error) {
-	state, index, values := in[0], in[1], in[2]
-	next := &Tensor{DType: state.DType, Shape: state.Shape, F: slices.Clone(state.F)}
-	n := product(state.Shape[1:])
-	for i, row := range index.I {
-		if err := inside(a.op.Def.Operands[1].Name, index, i, int(state.Shape[0])); err != nil {
-			return nil, err
+func stateWrite(what string) func(attrs, []*Tensor) ([]*Tensor, error) {
+	return func(_ attrs, in []*Tensor) ([]*Tensor, error) {
+		state, index, values := in[0], in[1], in[2]
+		next := &Tensor{DType: state.DType, Shape: state.Shape, F: slices.Clone(state.F)}
+		n := product(state.Shape[1:])
+		for i, row := range index.I {
+			if err := inside(what, index, i, int(state.Shape[0])); err != nil {
+				return nil, err
+			}
+			copy(next.F[int(row)*n:][:n], values.F[i*n:][:n])
 		}
-		copy(next.F[int(row)*n:][:n], values.F[i*n:][:n])
+		return one(next)
 	}
-	return one(next)
 }

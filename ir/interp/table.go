@@ -85,9 +85,9 @@ var rules = map[string]rule{
 	"embedding":  local(embedding),
 
 	"kv_read":    local(kvRead),
-	"kv_write":   local(stateWrite),
+	"kv_write":   local(stateWrite("slot")),
 	"conv_read":  local(convRead),
-	"conv_write": local(stateWrite),
+	"conv_write": local(stateWrite("row")),
 
 	"all_reduce": allReduce,
 	"all_gather": allGather,

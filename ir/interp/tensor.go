@@ -79,7 +79,7 @@ func (t *Tensor) Len() int {
 
 // Reshape is a view of the same elements in another shape.
 func (t *Tensor) Reshape(shape ...int64) (*Tensor, error) {
-	if product(shape) != t.Len() {
+	if slices.ContainsFunc(shape, func(d int64) bool { return d < 0 }) || product(shape) != t.Len() {
 		return nil, fmt.Errorf("%d elements do not fit the shape %v", t.Len(), shape)
 	}
 	return &Tensor{DType: t.DType, Shape: slices.Clone(shape), F: t.F, I: t.I}, nil

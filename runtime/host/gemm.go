@@ -6,16 +6,20 @@ import (
 	"quill/recipes/dtype"
 )
 
-// Every product of matrices is made of dot products of rows of A with rows of
-// Bᵀ, all in the one order of dot. Operands that are not f32 rows already are
-// brought into that form a block at a time; how many rows a block has never
+// Every element of a product of matrices is summed in the one order of dot,
+// however the matrices lie in memory. Operands that are not f32 rows already
+// are brought into that form a block at a time; how many rows a block has never
 // changes a result.
 
-// blockRows and blockCols are the rows of A and of Bᵀ that are brought into
-// form at a time.
 const (
+	// blockRows and blockCols are the rows of A and of Bᵀ that are brought into
+	// form at a time.
 	blockRows = 64
 	blockCols = 16
+	// axpyRows and axpyCols are the rows and columns of C that are summed at a
+	// time where B is not transposed: their sums stay in the nearest cache.
+	axpyRows = 8
+	axpyCols = 128
 )
 
 // dot is Σ a·b with four accumulators: element i goes to accumulator i mod 4.
@@ -67,60 +71,103 @@ func dotWide(a []float32, b []uint16) float32 {
 
 // matmul multiplies one pair of matrices: C [m, n] = A · B.
 type matmul struct {
-	m, n, k              int
-	transA, transB       bool
-	wide, wideC          bool   // bf16 operands, bf16 result
-	blockA, blockB, tile region // forms of the operands' blocks, and one block of C
+	m, n, k         int
+	transA, transB  bool
+	wide, wideC     bool   // bf16 operands, bf16 result
+	rows, cols, sum region // blocks of A and B as f32, and sums of a block of C
 }
 
 // newMatmul reserves the memory for the blocks.
 func newMatmul(node *node, m, n, k int, transA, transB, wide, wideC bool) matmul {
 	g := matmul{m: m, n: n, k: k, transA: transA, transB: transB, wide: wide, wideC: wideC}
-	rows, cols := min(m, blockRows), min(n, blockCols)
 	if transA || wide {
-		g.blockA = node.reserve(4 * rows * k)
+		g.rows = node.reserve(4 * min(m, blockRows) * k)
 	}
-	if !transB || wide {
-		g.blockB = node.reserve(4 * cols * k)
+	if transB {
+		g.sum = node.reserve(4 * min(m, blockRows) * min(n, blockCols))
+	} else {
+		g.sum = node.reserve(4 * 4 * min(m, axpyRows) * min(n, axpyCols))
 	}
-	g.tile = node.reserve(4 * rows * cols)
+	switch {
+	case wide && transB:
+		g.cols = node.reserve(4 * min(n, blockCols) * k)
+	case wide:
+		g.cols = node.reserve(4 * min(n, axpyCols))
+	}
 	return g
 }
 
 // run multiplies the matrices that begin at the given elements.
 func (g *matmul) run(a, b, c []byte, atA, atB, atC int, scratch []byte) {
 	for m0 := 0; m0 < g.m; m0 += blockRows {
-		rows := min(blockRows, g.m-m0)
-		block := g.rowsA(a, atA, m0, rows, scratch)
-		for n0 := 0; n0 < g.n; n0 += blockCols {
-			cols := min(blockCols, g.n-n0)
-			tile := g.tile.f32(scratch)[:rows*cols]
-			if g.transB {
-				dots(tile, block, b, g.wide, atB+n0*g.k, rows, cols, g.k, g.blockB.f32(scratch))
-			} else {
-				packed := g.blockB.f32(scratch)
-				pack(packed, b, g.wide, atB+n0, g.n, cols, g.k)
-				dotTile(tile, block, packed, rows, cols, g.k)
-			}
-			for i := range rows {
-				store(c, g.wideC, atC+(m0+i)*g.n+n0, tile[i*cols:(i+1)*cols])
-			}
+		n := min(blockRows, g.m-m0)
+		rows := g.rowsA(a, atA, m0, n, scratch)
+		if g.transB {
+			g.dots(rows, b, c, atB, atC+m0*g.n, n, scratch)
+			continue
+		}
+		for r := 0; r < n; r += axpyRows {
+			g.axpy(rows[r*g.k:], b, c, atB, atC+(m0+r)*g.n, min(axpyRows, n-r), scratch)
 		}
 	}
 }
 
-// rowsA returns rows m0 … m0+rows−1 of A as f32 rows.
-func (g *matmul) rowsA(a []byte, at, m0, rows int, scratch []byte) []float32 {
+// rowsA returns rows m0 … m0+n−1 of A as f32 rows.
+func (g *matmul) rowsA(a []byte, at, m0, n int, scratch []byte) []float32 {
+	rows := g.rows.f32(scratch)
 	if !g.transA {
-		return floats(a, g.wide, at+m0*g.k, rows*g.k, g.blockA.f32(scratch))
+		return floats(a, g.wide, at+m0*g.k, n*g.k, rows)
 	}
-	block := g.blockA.f32(scratch)
-	pack(block, a, g.wide, at+m0, g.m, rows, g.k)
-	return block
+	pack(rows, a, g.wide, at+m0, g.m, n, g.k)
+	return rows
 }
 
-// dots computes a tile from rows of A and the rows of Bᵀ at element at of b.
-func dots(tile, a []float32, b []byte, wide bool, at, rows, cols, k int, buf []float32) {
+// dots computes n rows of C from the rows of Bᵀ.
+func (g *matmul) dots(rows []float32, b, c []byte, atB, atC, n int, scratch []byte) {
+	for n0 := 0; n0 < g.n; n0 += blockCols {
+		cols := min(blockCols, g.n-n0)
+		tile := g.sum.f32(scratch)[:n*cols]
+		dotBlock(tile, rows, b, g.wide, atB+n0*g.k, n, cols, g.k, g.cols.f32(scratch))
+		for i := range n {
+			store(c, g.wideC, atC+i*g.n+n0, tile[i*cols:(i+1)*cols])
+		}
+	}
+}
+
+// axpy computes n rows of C from the rows of B: each row of B, scaled, is added
+// to the accumulators of dot, which are rows here.
+func (g *matmul) axpy(rows []float32, b, c []byte, atB, atC, n int, scratch []byte) {
+	for n0 := 0; n0 < g.n; n0 += axpyCols {
+		cols := min(axpyCols, g.n-n0)
+		sum := g.sum.f32(scratch)[:4*n*cols]
+		clear(sum)
+		for r := range g.k {
+			x := floats(b, g.wide, atB+r*g.n+n0, cols, g.cols.f32(scratch))
+			for i := range n {
+				scaled(sum[(4*i+r%4)*cols:][:cols], rows[i*g.k+r], x)
+			}
+		}
+		for i := range n {
+			s0, s1 := sum[4*i*cols:][:cols], sum[(4*i+1)*cols:][:cols]
+			s2, s3 := sum[(4*i+2)*cols:][:cols], sum[(4*i+3)*cols:][:cols]
+			for j := range s0 {
+				s0[j] = (s0[j] + s1[j]) + (s2[j] + s3[j])
+			}
+			store(c, g.wideC, atC+i*g.n+n0, s0)
+		}
+	}
+}
+
+// scaled is y += v·x.
+func scaled(y []float32, v float32, x []float32) {
+	x = x[:len(y)]
+	for i := range y {
+		y[i] += float32(v * x[i])
+	}
+}
+
+// dotBlock computes a tile from rows of A and the rows of Bᵀ at element at of b.
+func dotBlock(tile, a []float32, b []byte, wide bool, at, rows, cols, k int, buf []float32) {
 	if wide && rows == 1 {
 		x := as[uint16](b)[at : at+cols*k]
 		for j := range tile {

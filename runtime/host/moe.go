@@ -130,7 +130,7 @@ func (g *moe) expert(m *mem, sum []float32, pairs []int32, up, down []byte) {
 	for n0 := 0; n0 < 2*f; n0 += blockCols {
 		cols := min(blockCols, 2*f-n0)
 		tile := out[:n*cols]
-		dots(tile, rows, up, g.wide, n0*h, n, cols, h, buf)
+		dotBlock(tile, rows, up, g.wide, n0*h, n, cols, h, buf)
 		for i := range n {
 			for j, v := range tile[i*cols : (i+1)*cols] {
 				gate[i*2*f+n0+j] = round(v, g.wide)
@@ -149,7 +149,7 @@ func (g *moe) expert(m *mem, sum []float32, pairs []int32, up, down []byte) {
 	for n0 := 0; n0 < h; n0 += blockCols {
 		cols := min(blockCols, h-n0)
 		tile := out[:n*cols]
-		dots(tile, act, down, g.wide, n0*f, n, cols, f, buf)
+		dotBlock(tile, act, down, g.wide, n0*f, n, cols, f, buf)
 		for i, p := range pairs {
 			w := floatAt(m.in[2], g.wide, int(p))
 			to := sum[int(p)/g.k*h+n0:][:cols]

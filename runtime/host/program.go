@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"quill/recipes"
 )
@@ -57,10 +58,10 @@ func (d *Device) Load(r *recipes.Recipe) (*Program, error) { return d.load(r, fa
 
 // load with private set gives every tensor memory of its own, for tests.
 func (d *Device) load(r *recipes.Recipe, private bool) (*Program, error) {
-	if err := checkSizes(r); err != nil {
+	if err := r.Check(); err != nil {
 		return nil, err
 	}
-	if err := r.Check(); err != nil {
+	if err := checkPlaces(r); err != nil {
 		return nil, err
 	}
 	if err := checkWriters(r); err != nil {
@@ -250,15 +251,11 @@ func where(r *recipes.Recipe, i int) string {
 	return s + ")"
 }
 
-// checkSizes reports sizes no machine can have, and places that no kernel can
-// use, before anything computes with them.
-func checkSizes(r *recipes.Recipe) error {
+// checkPlaces reports tensors and sections that no kernel or launch can use.
+// Check has bounded their sizes.
+func checkPlaces(r *recipes.Recipe) error {
 	for i := range r.Sections {
-		s := &r.Sections[i]
-		if s.Size < 0 || s.Size > maxBuffer {
-			return fmt.Errorf("recipe %s: section %s of %d bytes, want 0 to %d", r.Name, s.Name, s.Size, int64(maxBuffer))
-		}
-		if !known(s.Buffer) {
+		if s := &r.Sections[i]; !slices.Contains(recipes.Buffers(), s.Buffer) {
 			return fmt.Errorf("recipe %s: section %s is in unknown buffer %q", r.Name, s.Name, s.Buffer)
 		}
 	}
@@ -267,20 +264,7 @@ func checkSizes(r *recipes.Recipe) error {
 		if len(t.Dims) > maxRank {
 			return fmt.Errorf("recipe %s: tensor %s has rank %d, want at most %d", r.Name, t.Name, len(t.Dims), maxRank)
 		}
-		n := int64(max(1, t.DType.Size()))
-		for _, d := range t.Dims {
-			// A dim of 0 counts as 1: products of a part of the dims must not
-			// overflow either.
-			d = max(d, 1)
-			if d > maxBuffer/n {
-				return fmt.Errorf("recipe %s: tensor %s with dims %v has more than %d bytes", r.Name, t.Name, t.Dims, int64(maxBuffer))
-			}
-			n *= d
-		}
-		if t.Section >= 0 && (t.Offset < 0 || t.Offset > maxBuffer) {
-			return fmt.Errorf("recipe %s: tensor %s is at byte %d", r.Name, t.Name, t.Offset)
-		}
-		if size := int64(t.DType.Size()); t.Section >= 0 && size > 0 && t.Offset%size != 0 {
+		if size := int64(t.DType.Size()); t.Section >= 0 && t.Offset%size != 0 {
 			return fmt.Errorf("recipe %s: tensor %s of %v is at byte %d, want a multiple of %d", r.Name, t.Name, t.DType, t.Offset, size)
 		}
 	}
@@ -303,15 +287,6 @@ func checkWriters(r *recipes.Recipe) error {
 		}
 	}
 	return nil
-}
-
-func known(b recipes.Buffer) bool {
-	for _, k := range recipes.Buffers() {
-		if b == k {
-			return true
-		}
-	}
-	return false
 }
 
 // Bind resolves the addresses of one launch: one binding per section.

@@ -43,11 +43,11 @@ func parseHF(file string, data []byte) (*Tokenizer, error) {
 // checkFrame checks the parts that must not do anything.
 func checkFrame(root object) error {
 	if root.fields["version"].exists() {
-		if err := root.is("version", "1.0"); err != nil {
+		if err := root.oneOf("version", "1.0"); err != nil {
 			return err
 		}
 	}
-	if err := root.nulls("truncation", "padding", "normalizer"); err != nil {
+	if err := root.allNull("truncation", "padding", "normalizer"); err != nil {
 		return err
 	}
 	if post := root.fields["post_processor"]; !post.isNull() {
@@ -81,7 +81,7 @@ func componentType(v value, want ...string) (string, error) {
 	for key, member := range v.members() {
 		if key == "type" {
 			o := object{v, map[string]value{key: member}}
-			if err := o.is(key, want...); err != nil {
+			if err := o.oneOf(key, want...); err != nil {
 				return "", err
 			}
 			return o.text(key)
@@ -152,7 +152,7 @@ func splitThenBytes(v value) (splitter, error) {
 	if _, err := last.mustFlag("use_regex"); err != nil {
 		return nil, err
 	}
-	return split, last.off("add_prefix_space", "use_regex")
+	return split, last.allFalse("add_prefix_space", "use_regex")
 }
 
 func hfSplit(v value) (splitter, error) {
@@ -163,10 +163,10 @@ func hfSplit(v value) (splitter, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := o.is("behavior", "Isolated"); err != nil {
+	if err := o.oneOf("behavior", "Isolated"); err != nil {
 		return nil, err
 	}
-	if err := o.off("invert"); err != nil {
+	if err := o.allFalse("invert"); err != nil {
 		return nil, err
 	}
 	pattern, err := o.get("pattern")
@@ -252,7 +252,7 @@ func hfAddedToken(v value) (addedToken, error) {
 		return addedToken{}, err
 	}
 	token := addedToken{id: int32(id), text: text, control: special || isMarker(text), late: late}
-	return token, o.off("single_word", "lstrip", "rstrip")
+	return token, o.allFalse("single_word", "lstrip", "rstrip")
 }
 
 // hfModel reads the vocabulary and the merges.
@@ -304,7 +304,7 @@ func checkModel(o object) error {
 			return v.errorf("%s is not supported, only null is", v.brief())
 		}
 	}
-	return o.off("byte_fallback")
+	return o.allFalse("byte_fallback")
 }
 
 func controlIDs(added []addedToken) map[int32]bool {

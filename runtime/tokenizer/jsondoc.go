@@ -148,7 +148,7 @@ func (v value) childAt(off int) (child value, label string) {
 			break
 		}
 		child, label = c, "."+key
-		if strings.ContainsFunc(key, func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') }) {
+		if !plainKey(key) {
 			label = "[" + strconv.Quote(key) + "]"
 		}
 	}
@@ -159,6 +159,11 @@ func (v value) childAt(off int) (child value, label string) {
 		child, label = c, fmt.Sprintf("[%d]", i)
 	}
 	return child, label
+}
+
+// plainKey reports whether a path can spell key without quotes.
+func plainKey(key string) bool {
+	return key != "" && strings.Trim(key, "abcdefghijklmnopqrstuvwxyz_") == ""
 }
 
 // brief returns v as written, shortened, for messages.
@@ -234,10 +239,7 @@ func (v value) unquoted() string {
 		return string(raw[1 : len(raw)-1])
 	}
 	var text string
-	if err := json.Unmarshal(raw, &text); err != nil {
-		// Only a document with broken syntax could get here.
-		panic(err)
-	}
+	_ = json.Unmarshal(raw, &text) // cannot fail: the syntax has been checked
 	return text
 }
 
@@ -330,8 +332,8 @@ func (o object) mustFlag(key string) (bool, error) {
 	return o.flag(key, false)
 }
 
-// off returns an error if one of the flags is set.
-func (o object) off(keys ...string) error {
+// allFalse returns an error if one of the flags is set.
+func (o object) allFalse(keys ...string) error {
 	for _, key := range keys {
 		set, err := o.flag(key, false)
 		if err != nil {
@@ -344,8 +346,8 @@ func (o object) off(keys ...string) error {
 	return nil
 }
 
-// nulls returns an error if one of the members is there and is not null.
-func (o object) nulls(keys ...string) error {
+// allNull returns an error if one of the members is there and is not null.
+func (o object) allNull(keys ...string) error {
 	for _, key := range keys {
 		if v := o.fields[key]; !v.isNull() {
 			return v.errorf("%s is not supported, only null is", v.brief())
@@ -354,8 +356,8 @@ func (o object) nulls(keys ...string) error {
 	return nil
 }
 
-// is returns an error unless the member is one of the strings.
-func (o object) is(key string, want ...string) error {
+// oneOf returns an error unless the member is one of the strings.
+func (o object) oneOf(key string, want ...string) error {
 	got, err := o.text(key)
 	if err != nil {
 		return err

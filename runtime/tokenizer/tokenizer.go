@@ -42,10 +42,10 @@ func newTokenizer(source string, pieces []string, model *bpe, split splitter, pr
 	return t
 }
 
-// Encode returns the ids of plain text. Bytes that are not UTF-8 are kept as
-// bytes. Control tokens spelled out in the
-// text, such as "<|end_message|>", are encoded letter by letter like any
-// other text.
+// Encode returns the ids of plain text. Control tokens spelled out in it, such
+// as "<|end_message|>", are text like any other. Tokens that a tokenizer.json
+// adds without calling them special are found in any text, as that format has
+// it. Bytes that are not UTF-8 are kept.
 func (t *Tokenizer) Encode(text string) []int32 {
 	return t.encode(text, t.text)
 }
@@ -144,9 +144,9 @@ func (t *Tokenizer) VocabSize() int { return len(t.pieces) }
 func (t *Tokenizer) Source() string { return t.source }
 
 // isMarker reports whether s is spelled like a control token, "<|name|>".
-// A name has a letter or digit, which keeps runs of punctuation out: they can
-// be ordinary tokens, while no split pattern lets a piece hold a bracket, a
-// letter and a bracket again.
+// A name has a letter or digit. That keeps out runs of punctuation, which can
+// be ordinary tokens of a rank file; the pattern such files are read with lets
+// no piece go on after the letters to a second bracket.
 func isMarker(s string) bool {
 	name, opened := strings.CutPrefix(s, "<|")
 	name, closed := strings.CutSuffix(name, "|>")

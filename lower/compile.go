@@ -1,0 +1,192 @@
+// Package lower compiles a deployment: it captures each phase family, runs the
+// passes once with symbolic sizes, specialises the result for every bucket and
+// turns segments into recipes and plans.
+//
+//	Deployment + Config ─→ families ─passes─→ segments ─per bucket─→ recipes, plans ─→ Bundle
+package lower
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"quill/ir"
+	"quill/ir/inkling"
+	"quill/passes"
+	"quill/recipes"
+)
+
+// Version is the compiler's version, written into bundles.
+const Version = "0.1.0"
+
+// Progress is told what is being compiled: buckets done of all, and the name
+// of the current one.
+type Progress func(done, total int, what string)
+
+// Compile compiles a deployment into a bundle. notes are remarks for the user.
+func Compile(ctx context.Context, d *Deployment, progress Progress) (b *recipes.Bundle, notes []string, err error) {
+	path := filepath.Join(d.ModelDir(), "config.json")
+	src, err := os.ReadFile(path)
+	if err != nil {
+		return nil, nil, d.at("model", "%v", err)
+	}
+	cfg, err := inkling.ParseConfig(src)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if err := d.checkModel(cfg); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", d.path, err)
+	}
+	buckets, err := d.buckets()
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", d.path, err)
+	}
+	fp, err := recipes.Fingerprint(src)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	b = &recipes.Bundle{
+		Manifest: recipes.Manifest{
+			Format: recipes.FormatVersion, Quill: Version, Target: d.Target, Deployment: d.manifest(),
+			Model: recipes.Model{
+				Fingerprint: fp, Layers: cfg.Layers, Hidden: cfg.Hidden, Vocab: cfg.Vocab, ValidVocab: cfg.ValidVocab, EOS: cfg.EOS,
+			},
+		},
+		Checkpoint: checkpoint(cfg),
+		Recipes:    map[recipes.Hash]*recipes.Recipe{},
+	}
+	c := compiler{cfg: cfg, dep: d, buckets: buckets, bundle: b, progress: progress, total: len(buckets) * len(d.Precisions())}
+	for _, p := range d.Precisions() {
+		if err := c.set(ctx, p); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", p, err)
+		}
+	}
+	return b, cfg.Notes, nil
+}
+
+// checkpoint lists the tensors that a checkpoint must hold.
+func checkpoint(cfg *inkling.Config) []recipes.CheckpointTensor {
+	ts := cfg.Tensors()
+	out := make([]recipes.CheckpointTensor, len(ts))
+	for i, t := range ts {
+		out[i] = recipes.CheckpointTensor{Name: t.Name, DType: t.DType, Shape: t.Shape, Part: t.Part}
+	}
+	return out
+}
+
+type compiler struct {
+	cfg      *inkling.Config
+	dep      *Deployment
+	buckets  []recipes.Bucket
+	bundle   *recipes.Bundle
+	progress Progress
+	done     int
+	total    int
+}
+
+// Families captures and outlines every family that the buckets need.
+func Families(ctx context.Context, cfg *inkling.Config, o inkling.Options, buckets []recipes.Bucket) (map[inkling.Family]*ir.Module, error) {
+	mods := map[inkling.Family]*ir.Module{}
+	for _, b := range buckets {
+		fam := family(cfg, o, b)
+		if mods[fam] != nil {
+			continue
+		}
+		m, err := inkling.Capture(cfg, o, fam)
+		if err != nil {
+			return nil, err
+		}
+		if err := ir.Verify(m); err != nil {
+			return nil, fmt.Errorf("captured %s: %w", fam, err)
+		}
+		if err := passes.Run(ctx, m, passes.Pipeline()); err != nil {
+			return nil, err
+		}
+		mods[fam] = m
+	}
+	return mods, nil
+}
+
+// family is the phase family that a bucket belongs to.
+func family(cfg *inkling.Config, o inkling.Options, b recipes.Bucket) inkling.Family {
+	switch b.Phase {
+	case recipes.Prefill:
+		return cfg.PrefillFamily(b.Blocks, o.BlockSize)
+	case recipes.Decode:
+		return cfg.DecodeFamily(b.Seqs, b.Blocks, o.BlockSize)
+	}
+	return inkling.Logits
+}
+
+// sizes are the values of a family's symbols in a bucket.
+func sizes(b recipes.Bucket) map[string]int64 {
+	switch b.Phase {
+	case recipes.Prefill:
+		if b.Blocks == 0 {
+			return map[string]int64{"q": int64(b.Query)}
+		}
+		return map[string]int64{"q": int64(b.Query), "c": int64(b.Blocks)}
+	case recipes.Decode:
+		return map[string]int64{"s": int64(b.Seqs), "n": int64(b.Blocks)}
+	}
+	return map[string]int64{"r": int64(b.Seqs)}
+}
+
+// set compiles one precision.
+func (c *compiler) set(ctx context.Context, precision string) error {
+	o := c.dep.options(precision)
+	mods, err := Families(ctx, c.cfg, o, c.buckets)
+	if err != nil {
+		return err
+	}
+	set := recipes.Set{Info: recipes.SetInfo{Precision: precision, Plans: c.buckets}}
+	lay := newLayout(o.TP)
+	plans := make([]*planner, len(c.buckets))
+	var arena, carry int64
+	for i, b := range c.buckets {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		fam := family(c.cfg, o, b)
+		if plans[i], err = newPlan(mods[fam], string(fam), b, lay); err != nil {
+			return fmt.Errorf("bucket %s: %w", b, err)
+		}
+		if err := c.emit(plans[i]); err != nil {
+			return fmt.Errorf("bucket %s: %w", b, err)
+		}
+		arena, carry = max(arena, plans[i].plan.ArenaBytes), max(carry, plans[i].carryBytes)
+		c.done++
+		if c.progress != nil {
+			c.progress(c.done, c.total, precision+" "+b.String())
+		}
+	}
+	set.Info.Bytes = lay.finish()
+	set.Info.Bytes[recipes.Arena], set.Info.Bytes[recipes.Carry] = arena, carry
+	for _, p := range plans {
+		set.Plans = append(set.Plans, p.finish())
+	}
+	set.Weights = lay.weightsMap()
+	c.bundle.Sets = append(c.bundle.Sets, set)
+	c.bundle.Manifest.Sets = append(c.bundle.Manifest.Sets, set.Info)
+	return nil
+}
+
+// emit stores a plan's recipes under their hashes.
+func (c *compiler) emit(p *planner) error {
+	hashes := map[*recipes.Recipe]recipes.Hash{}
+	for i, r := range p.recipes {
+		h, ok := hashes[r]
+		if !ok {
+			data, err := r.Encode()
+			if err != nil {
+				return fmt.Errorf("recipe %s: %w", r.Name, err)
+			}
+			h = recipes.Sum(data)
+			hashes[r] = h
+			c.bundle.Recipes[h] = r
+		}
+		p.plan.Steps[p.launches[i]].Launch.Recipe = h
+	}
+	return nil
+}

@@ -1,0 +1,219 @@
+package lower
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/parser"
+
+	"quill/ir/inkling"
+	"quill/recipes"
+	"quill/recipes/dtype"
+)
+
+// Deployment is what one YAML file says.
+type Deployment struct {
+	// Model is the checkpoint's directory, relative to the file.
+	Model  string `yaml:"model"`
+	Target string `yaml:"target"`
+
+	TensorParallel   int `yaml:"tensor_parallel"`
+	MaxModelLen      int `yaml:"max_model_len"`      // tokens a request, prompt and answer
+	MaxNumSeqs       int `yaml:"max_num_seqs"`       // sequences a decode step
+	BlockSize        int `yaml:"block_size"`         // tokens a cache block
+	KVBlocks         int `yaml:"kv_blocks"`          // blocks of the pool; default: enough for all sequences at full length
+	MaxBatchedTokens int `yaml:"max_batched_tokens"` // tokens a prefill chunk
+
+	Precision string  `yaml:"precision"` // bf16, f32 or both
+	Embedding string  `yaml:"embedding"` // replicated or sharded
+	Buckets   Buckets `yaml:"buckets"`
+
+	src  []byte
+	path string
+}
+
+// Buckets says which shapes are compiled.
+type Buckets struct {
+	Strategy string `yaml:"strategy"` // exp or file
+	Path     string `yaml:"path"`     // strategy file: the list, relative to the deployment
+}
+
+// Precision sets of a bundle.
+const (
+	BF16 = "bf16"
+	F32  = "f32"
+	both = "both"
+)
+
+// ReadDeployment reads and checks a deployment file. Errors show the line.
+func ReadDeployment(path string) (*Deployment, error) {
+	src, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the deployment: %w", err)
+	}
+	d, err := parseDeployment(path, src)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return d, nil
+}
+
+func parseDeployment(path string, src []byte) (*Deployment, error) {
+	d := &Deployment{
+		Target: "gaudi2", TensorParallel: 1, MaxNumSeqs: 16, BlockSize: 128, MaxBatchedTokens: 2048,
+		Precision: BF16, Embedding: "replicated", Buckets: Buckets{Strategy: "exp"},
+		src: src, path: path,
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(src), yaml.Strict())
+	if err := dec.Decode(d); err != nil {
+		return nil, errors.New(yaml.FormatError(err, false, true))
+	}
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// at is an error about one key, with its line where the file has it.
+func (d *Deployment) at(key, format string, args ...any) error {
+	msg := key + ": " + fmt.Sprintf(format, args...)
+	p, err := yaml.PathString("$." + key)
+	if err != nil {
+		return errors.New(msg)
+	}
+	file, err := parser.ParseBytes(d.src, 0)
+	if err != nil {
+		return errors.New(msg)
+	}
+	node, err := p.FilterFile(file)
+	if err != nil {
+		return fmt.Errorf("%s (the key is not in the file)", msg)
+	}
+	line := node.GetToken().Position.Line
+	text, err := p.AnnotateSource(d.src, false)
+	if err != nil {
+		return fmt.Errorf("line %d: %s", line, msg)
+	}
+	return fmt.Errorf("line %d: %s\n%s", line, msg, strings.TrimRight(string(text), "\n"))
+}
+
+// maxCount bounds the integers of a deployment.
+const maxCount = 1 << 30
+
+func (d *Deployment) check() error {
+	if d.Model == "" {
+		return errors.New("model: the checkpoint's directory is missing; write model: DIR (relative to this file)")
+	}
+	if d.MaxModelLen == 0 && !bytes.Contains(d.src, []byte("max_model_len")) {
+		return errors.New("max_model_len: missing; write the longest request to serve, in tokens")
+	}
+	for _, n := range []struct {
+		key string
+		v   int
+	}{
+		{"tensor_parallel", d.TensorParallel}, {"max_model_len", d.MaxModelLen}, {"max_num_seqs", d.MaxNumSeqs},
+		{"block_size", d.BlockSize}, {"max_batched_tokens", d.MaxBatchedTokens},
+	} {
+		if n.v < 1 || n.v > maxCount {
+			return d.at(n.key, "%d is not a number from 1 to %d", n.v, maxCount)
+		}
+	}
+	for _, e := range []struct{ key, v, allowed string }{
+		{"target", d.Target, "gaudi2"},
+		{"precision", d.Precision, "bf16, f32, both"},
+		{"embedding", d.Embedding, "replicated, sharded"},
+		{"buckets.strategy", d.Buckets.Strategy, "exp, file"},
+	} {
+		if !oneOf(e.v, e.allowed) {
+			return d.at(e.key, "%q is not one of %s", e.v, e.allowed)
+		}
+	}
+	if d.Buckets.Strategy == "file" && d.Buckets.Path == "" {
+		return d.at("buckets", "strategy file needs path: the file with the list")
+	}
+	if d.Buckets.Strategy != "file" && d.Buckets.Path != "" {
+		return d.at("buckets.path", "only strategy file reads a file")
+	}
+	return d.checkPool()
+}
+
+func oneOf(v, allowed string) bool {
+	for _, a := range strings.Split(allowed, ", ") {
+		if v == a {
+			return true
+		}
+	}
+	return false
+}
+
+// maxSlots keeps a cache tensor below 2³¹ slots, which indices are i32 of.
+const maxSlots = 1<<31 - 1
+
+func (d *Deployment) checkPool() error {
+	need := ceilDiv(d.MaxModelLen, d.BlockSize)
+	if d.KVBlocks == 0 && !bytes.Contains(d.src, []byte("kv_blocks")) {
+		d.KVBlocks = d.MaxNumSeqs * need
+	}
+	if d.KVBlocks < need {
+		return d.at("kv_blocks", "%d blocks of %d tokens hold %d tokens, fewer than one request of max_model_len %d needs (%d blocks)",
+			d.KVBlocks, d.BlockSize, d.KVBlocks*d.BlockSize, d.MaxModelLen, need)
+	}
+	if (d.KVBlocks+2)*d.BlockSize > maxSlots {
+		return fmt.Errorf("kv_blocks: %d blocks of %d tokens are more than 2³¹ slots", d.KVBlocks, d.BlockSize)
+	}
+	return nil
+}
+
+func ceilDiv(a, b int) int { return (a + b - 1) / b }
+
+// ModelDir is the checkpoint's directory.
+func (d *Deployment) ModelDir() string {
+	if filepath.IsAbs(d.Model) {
+		return d.Model
+	}
+	return filepath.Join(filepath.Dir(d.path), d.Model)
+}
+
+// Precisions lists the recipe sets to compile.
+func (d *Deployment) Precisions() []string {
+	if d.Precision == both {
+		return []string{BF16, F32}
+	}
+	return []string{d.Precision}
+}
+
+// options are the capture options of one precision.
+func (d *Deployment) options(precision string) inkling.Options {
+	t, _ := dtype.Parse(precision)
+	return inkling.Options{
+		TP: d.TensorParallel, BlockSize: d.BlockSize, Blocks: d.KVBlocks, MaxModelLen: d.MaxModelLen, MaxNumSeqs: d.MaxNumSeqs,
+		MaxBatchedTokens: d.MaxBatchedTokens, Precision: t, ShardedEmbedding: d.Embedding == "sharded",
+	}
+}
+
+// checkModel reports what of a deployment does not fit the model.
+func (d *Deployment) checkModel(c *inkling.Config) error {
+	err := c.Check(d.options(d.Precisions()[0]))
+	if err == nil {
+		return nil
+	}
+	for _, key := range []string{"tensor_parallel", "max_model_len"} {
+		if rest, ok := strings.CutPrefix(err.Error(), key+" "); ok {
+			return d.at(key, "%s", rest)
+		}
+	}
+	return err
+}
+
+// manifest is the part of the deployment that the runtime obeys.
+func (d *Deployment) manifest() recipes.Deployment {
+	return recipes.Deployment{
+		TensorParallel: d.TensorParallel, MaxModelLen: d.MaxModelLen, MaxNumSeqs: d.MaxNumSeqs, BlockSize: d.BlockSize,
+		KVBlocks: d.KVBlocks, MaxBatchedTokens: d.MaxBatchedTokens, Embedding: d.Embedding,
+	}
+}

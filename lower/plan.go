@@ -1,0 +1,335 @@
+package lower
+
+import (
+	"fmt"
+	"slices"
+
+	"quill/ir"
+	"quill/lower/synapse"
+	"quill/recipes"
+)
+
+// planner turns an outlined module, specialised for one bucket, into a plan.
+type planner struct {
+	plan       recipes.Plan
+	recipes    []*recipes.Recipe // of each launch
+	launches   []int             // step of each launch
+	carryBytes int64
+
+	lay     *layout
+	entry   *ir.Func
+	values  map[*ir.Value]*recipes.Binding // arena and carry values of the entry
+	groups  [][]*group                     // per launch and section: the group whose offset is added
+	emitted map[string]*recipes.Recipe
+}
+
+// inputsSection and the like name the sections of a recipe.
+const inputsSection = "inputs"
+
+func newPlan(m *ir.Module, fam string, b recipes.Bucket, lay *layout) (*planner, error) {
+	conc, err := ir.Specialise(m, sizes(b))
+	if err != nil {
+		return nil, err
+	}
+	p := &planner{
+		plan: recipes.Plan{Bucket: b, Family: fam}, lay: lay, entry: conc.Entry(),
+		values: map[*ir.Value]*recipes.Binding{}, emitted: map[string]*recipes.Recipe{},
+	}
+	if err := p.arena(); err != nil {
+		return nil, err
+	}
+	for _, o := range p.entry.Ops {
+		if o.Name() == "call" {
+			err = p.launch(o)
+		} else {
+			err = p.collective(o)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", o.Loc, err)
+		}
+	}
+	return p, nil
+}
+
+// arena places inputs, outputs and everything that crosses launches.
+func (p *planner) arena() error {
+	var end int64
+	for _, prm := range p.entry.Params {
+		if prm.Kind != ir.Host && prm.Kind != ir.Carry {
+			continue
+		}
+		n, err := typeBytes(prm.Value.Type)
+		if err != nil {
+			return err
+		}
+		if prm.Kind == ir.Carry {
+			p.carry(prm.Value, n)
+			continue
+		}
+		p.values[prm.Value] = &recipes.Binding{Buffer: recipes.Arena, Offset: end}
+		p.plan.Inputs = append(p.plan.Inputs, hostIO(prm.Name, prm.Value.Type, end))
+		end = align(end + n)
+	}
+	ivs, err := p.intervals()
+	if err != nil {
+		return err
+	}
+	p.plan.ArenaBytes = placeIntervals(end, ivs.list)
+	for v, iv := range ivs.of {
+		p.values[v] = &recipes.Binding{Buffer: recipes.Arena, Offset: iv.offset}
+	}
+	for i, r := range p.entry.Results {
+		if r.Kind == ir.Host {
+			p.plan.Outputs = append(p.plan.Outputs, hostIO(r.Name, r.Type, p.values[p.entry.Return[i]].Offset))
+		}
+	}
+	return nil
+}
+
+func (p *planner) carry(v *ir.Value, bytes int64) {
+	p.values[v] = &recipes.Binding{Buffer: recipes.Carry}
+	p.carryBytes = max(p.carryBytes, align(bytes))
+}
+
+func hostIO(name string, t ir.Type, offset int64) recipes.IO {
+	io := recipes.IO{Name: name, DType: t.DType, Offset: offset}
+	for _, d := range slices.Backward(t.Shape) {
+		n, _ := d.Const()
+		io.Dims = append(io.Dims, n)
+	}
+	return io
+}
+
+type liveness struct {
+	list []*interval
+	of   map[*ir.Value]*interval
+}
+
+// intervals are the lives of values between launches. An all-reduce works in
+// place when nothing else reads its operand.
+func (p *planner) intervals() (liveness, error) {
+	live := liveness{of: map[*ir.Value]*interval{}}
+	uses := map[*ir.Value]int{}
+	for _, o := range p.entry.Ops {
+		for _, a := range o.Args {
+			uses[a]++
+		}
+	}
+	for i, v := range p.entry.Return {
+		n, err := typeBytes(v.Type)
+		if err != nil {
+			return live, err
+		}
+		uses[v]++
+		if p.entry.Results[i].Kind == ir.Carry {
+			p.carry(v, n)
+		}
+	}
+	for i, o := range p.entry.Ops {
+		for _, a := range o.Args {
+			if iv := live.of[a]; iv != nil {
+				iv.last = i
+			}
+		}
+		for _, r := range o.Results {
+			if p.values[r] != nil || resultKind(o, r) == ir.State {
+				continue
+			}
+			if o.Name() == "all_reduce" && live.of[o.Args[0]] != nil && uses[o.Args[0]] == 1 {
+				live.of[r] = live.of[o.Args[0]]
+				continue
+			}
+			n, err := typeBytes(r.Type)
+			if err != nil {
+				return live, err
+			}
+			iv := &interval{size: n, first: i, last: i}
+			live.of[r] = iv
+			live.list = append(live.list, iv)
+		}
+	}
+	for _, v := range p.entry.Return {
+		if iv := live.of[v]; iv != nil {
+			iv.last = len(p.entry.Ops)
+		}
+	}
+	return live, nil
+}
+
+func resultKind(o *ir.Op, r *ir.Value) ir.Kind {
+	if o.Name() == "call" {
+		return o.Attr("callee").Func.Results[r.Index].Kind
+	}
+	return ir.Temp
+}
+
+// stateOf is the entry's state that a value is a version of.
+func (p *planner) stateOf(v *ir.Value) *ir.Param {
+	for v.Param == nil {
+		callee := v.Def.Attr("callee").Func
+		name := callee.Results[v.Index].Name
+		v = v.Def.Args[slices.IndexFunc(callee.Params, func(q *ir.Param) bool { return q.Name == name })]
+	}
+	return v.Param
+}
+
+// launch emits the recipe of a call and its bindings.
+func (p *planner) launch(o *ir.Op) error {
+	callee := o.Attr("callee").Func
+	s := sectionList{}
+	var stored []*ir.Param
+	for i, a := range o.Args {
+		switch k := callee.Params[i].Kind; {
+		case k == ir.State:
+			stored = append(stored, p.stateOf(a))
+		case k == ir.Weight:
+			stored = append(stored, a.Param)
+		}
+	}
+	consts, err := p.lay.call(stored)
+	if err != nil {
+		return err
+	}
+	seg := synapse.Segment{Name: callee.Name, Fn: callee}
+	for i, a := range o.Args {
+		slot, err := p.slot(&s, callee.Params[i], a, consts)
+		if err != nil {
+			return fmt.Errorf("argument %d of @%s: %w", i, callee.Name, err)
+		}
+		seg.Params = append(seg.Params, slot)
+	}
+	for i, r := range callee.Results {
+		if r.Kind == ir.State {
+			at := slices.IndexFunc(callee.Params, func(q *ir.Param) bool { return q.Name == r.Name })
+			seg.Results = append(seg.Results, seg.Params[at])
+			continue
+		}
+		seg.Results = append(seg.Results, s.value(fmt.Sprintf("out%d", i), *p.values[o.Results[i]]))
+	}
+	seg.Sections = s.sections
+	rec, err := p.emit(seg)
+	if err != nil {
+		return err
+	}
+	p.recipes = append(p.recipes, rec)
+	p.launches = append(p.launches, len(p.plan.Steps))
+	p.groups = append(p.groups, s.groups)
+	p.plan.Steps = append(p.plan.Steps, recipes.Step{Launch: &recipes.Launch{Bindings: s.bindings, Label: o.Loc.String()}})
+	return nil
+}
+
+// emit lowers a segment, once for all launches that place it alike.
+func (p *planner) emit(seg synapse.Segment) (*recipes.Recipe, error) {
+	key := fmt.Sprint(seg.Name, seg.Params, seg.Results, seg.Sections)
+	if r := p.emitted[key]; r != nil {
+		return r, nil
+	}
+	r, err := synapse.Emit(seg)
+	if err != nil {
+		return nil, fmt.Errorf("@%s: %w", seg.Name, err)
+	}
+	p.emitted[key] = r
+	return r, nil
+}
+
+// sectionList collects the sections of one launch.
+type sectionList struct {
+	sections []recipes.Section
+	bindings []recipes.Binding
+	groups   []*group // nil where the binding is final
+}
+
+func (s *sectionList) add(name string, b recipes.Binding, g *group) int {
+	s.sections = append(s.sections, recipes.Section{Name: name, Buffer: b.Buffer})
+	s.bindings = append(s.bindings, b)
+	s.groups = append(s.groups, g)
+	return len(s.sections) - 1
+}
+
+// value gives a value of arena or carry a section of its own.
+func (s *sectionList) value(name string, b recipes.Binding) synapse.Slot {
+	return synapse.Slot{Section: s.add(name, b, nil)}
+}
+
+// grouped is the section of a group of weights or states.
+func (s *sectionList) grouped(b recipes.Buffer, at *place) synapse.Slot {
+	i := slices.Index(s.groups, at.group)
+	if i < 0 {
+		n := 0
+		for _, sec := range s.sections {
+			if sec.Buffer == b {
+				n++
+			}
+		}
+		name := string(b)
+		if n > 0 {
+			name = fmt.Sprintf("%s%d", b, n)
+		}
+		i = s.add(name, recipes.Binding{Buffer: b}, at.group)
+	}
+	return synapse.Slot{Section: i, Offset: at.offset}
+}
+
+// inputs is the section of the host's inputs, which start the arena.
+func (s *sectionList) inputs(offset int64) synapse.Slot {
+	i := slices.IndexFunc(s.sections, func(sec recipes.Section) bool { return sec.Name == inputsSection })
+	if i < 0 {
+		i = s.add(inputsSection, recipes.Binding{Buffer: recipes.Arena}, nil)
+	}
+	return synapse.Slot{Section: i, Offset: offset}
+}
+
+func (p *planner) slot(s *sectionList, prm *ir.Param, a *ir.Value, consts *group) (synapse.Slot, error) {
+	switch prm.Kind {
+	case ir.State:
+		st := p.stateOf(a)
+		return s.grouped(stateBuffer(st.Name), p.lay.states[st.Name]), nil
+	case ir.Weight:
+		at := p.lay.find(a.Param)
+		if isConst(a.Param) {
+			at = consts.consts[constOf(a.Param)]
+		}
+		if at == nil {
+			return synapse.Slot{}, fmt.Errorf("weight %%%s has no place", a.Param.Name)
+		}
+		return s.grouped(recipes.Weights, at), nil
+	case ir.Host:
+		return s.inputs(p.values[a].Offset), nil
+	}
+	b := p.values[a]
+	if b == nil {
+		return synapse.Slot{}, fmt.Errorf("the value has no place")
+	}
+	return s.value(prm.Name, *b), nil
+}
+
+// collective appends a collective step.
+func (p *planner) collective(o *ir.Op) error {
+	kinds := map[string]recipes.CollectiveKind{"all_reduce": recipes.AllReduce, "all_gather": recipes.AllGather}
+	kind, ok := kinds[o.Name()]
+	if !ok {
+		return fmt.Errorf("%s between segments", o.Name())
+	}
+	if kind == recipes.AllGather && o.Int("axis") != 0 {
+		return fmt.Errorf("all_gather along axis %d; ranks can be joined along axis 0 only", o.Int("axis"))
+	}
+	in, out := p.values[o.Args[0]], p.values[o.Results[0]]
+	n, _ := o.Args[0].Type.Elems().Const()
+	p.plan.Steps = append(p.plan.Steps, recipes.Step{Collective: &recipes.Collective{
+		Kind: kind, DType: o.Args[0].Type.DType, Count: n, In: in.Offset, Out: out.Offset, Label: o.Loc.String(),
+	}})
+	return nil
+}
+
+// finish adds the groups' offsets to the bindings.
+func (p *planner) finish() recipes.Plan {
+	for i, gs := range p.groups {
+		b := p.plan.Steps[p.launches[i]].Launch.Bindings
+		for j, g := range gs {
+			if g != nil {
+				b[j].Offset += g.offset
+			}
+		}
+	}
+	return p.plan
+}

@@ -1,0 +1,204 @@
+// Package synapse turns segments into recipes: Synapse nodes over tensors with
+// dimensions fastest first.
+//
+// docs/nodes.md says what each node means; this package chooses the nodes of
+// each IR op (rules.go) and where tensors live.
+package synapse
+
+import (
+	"fmt"
+	"slices"
+
+	"quill/ir"
+	"quill/ir/ops"
+	"quill/recipes"
+	"quill/recipes/dtype"
+)
+
+// Slot is the place of a parameter or result: a byte offset in a section of
+// the recipe.
+type Slot struct {
+	Section int
+	Offset  int64
+}
+
+// Segment is a specialised segment function and where its parameters and
+// results live. State results share the slot of their parameter.
+type Segment struct {
+	Name     string
+	Fn       *ir.Func
+	Sections []recipes.Section // sizes are computed
+	Params   []Slot
+	Results  []Slot
+}
+
+// Emit lowers a segment. The error names the op, where it comes from and what
+// the target cannot do.
+func Emit(s Segment) (*recipes.Recipe, error) {
+	e := &emitter{
+		r:       &recipes.Recipe{Name: s.Name, Sections: slices.Clone(s.Sections)},
+		tensors: map[*ir.Value]int{},
+		slots:   map[*ir.Value]Slot{},
+		reads:   map[Slot][]int{},
+	}
+	for i, p := range s.Fn.Params {
+		t, err := e.persistent(p.Name, p.Value.Type, s.Params[i])
+		if err != nil {
+			return nil, fmt.Errorf("parameter %%%s: %w", p.Name, err)
+		}
+		e.tensors[p.Value] = t
+		e.slots[p.Value] = s.Params[i]
+	}
+	for i, v := range s.Fn.Return {
+		if _, ok := e.slots[v]; ok {
+			return nil, fmt.Errorf("result %s is returned twice or is a parameter", s.Fn.Results[i].Name)
+		}
+		e.slots[v] = s.Results[i]
+	}
+	for _, o := range s.Fn.Ops {
+		if err := e.op(o); err != nil {
+			return nil, fmt.Errorf("%s (%s): %w", o.Name(), o.Loc, err)
+		}
+	}
+	for i := range e.r.Tensors {
+		t := &e.r.Tensors[i]
+		if t.Section != recipes.Workspace {
+			sec := &e.r.Sections[t.Section]
+			sec.Size = max(sec.Size, t.Offset+t.Bytes())
+		}
+	}
+	if err := e.r.Check(); err != nil {
+		return nil, fmt.Errorf("internal fault: %w", err)
+	}
+	return e.r, nil
+}
+
+type emitter struct {
+	r       *recipes.Recipe
+	tensors map[*ir.Value]int
+	slots   map[*ir.Value]Slot // of persistent values
+	// reads holds the nodes that have read a state slot since its last update:
+	// the update in place must wait for them.
+	reads map[Slot][]int
+
+	origin string
+}
+
+// maxRank is the largest rank of a node's operands on the compute engines.
+const maxRank = 5
+
+func dims(t ir.Type) ([]int64, error) {
+	out := make([]int64, t.Rank())
+	for i, d := range t.Shape {
+		n, ok := d.Const()
+		if !ok {
+			return nil, fmt.Errorf("size %s is not concrete", d)
+		}
+		out[t.Rank()-1-i] = n
+	}
+	return out, nil
+}
+
+func (e *emitter) persistent(name string, t ir.Type, s Slot) (int, error) {
+	ds, err := dims(t)
+	if err != nil {
+		return 0, err
+	}
+	e.r.Tensors = append(e.r.Tensors, recipes.Tensor{Name: name, DType: t.DType, Dims: ds, Section: s.Section, Offset: s.Offset})
+	return len(e.r.Tensors) - 1, nil
+}
+
+// temp adds a workspace tensor.
+func (e *emitter) temp(t dtype.Type, ds ...int64) int {
+	e.r.Tensors = append(e.r.Tensors, recipes.Tensor{
+		Name: fmt.Sprintf("t%d", len(e.r.Tensors)), DType: t, Dims: slices.Clone(ds), Section: recipes.Workspace,
+	})
+	return len(e.r.Tensors) - 1
+}
+
+// result is the tensor of an op's result: persistent if it leaves the segment.
+func (e *emitter) result(v *ir.Value) (int, error) {
+	ds, err := dims(v.Type)
+	if err != nil {
+		return 0, err
+	}
+	t := e.temp(v.Type.DType, ds...)
+	if s, ok := e.slots[v]; ok {
+		e.r.Tensors[t].Section, e.r.Tensors[t].Offset = s.Section, s.Offset
+	}
+	e.tensors[v] = t
+	return t, nil
+}
+
+func (e *emitter) dims(t int) []int64      { return e.r.Tensors[t].Dims }
+func (e *emitter) dtype(t int) dtype.Type  { return e.r.Tensors[t].DType }
+func (e *emitter) arg(o *ir.Op, i int) int { return e.tensors[o.Args[i]] }
+
+// node appends a node and returns its index.
+func (e *emitter) node(guid string, params *recipes.Params, in, out []int) int {
+	e.r.Nodes = append(e.r.Nodes, recipes.Node{
+		Name: fmt.Sprintf("n%d", len(e.r.Nodes)), GUID: guid, In: in, Out: out, Params: params, Origin: e.origin,
+	})
+	return len(e.r.Nodes) - 1
+}
+
+// typed is a GUID with the suffix of a tensor's type.
+func (e *emitter) typed(base string, t int) string { return base + "_" + e.dtype(t).String() }
+
+// op lowers one op.
+func (e *emitter) op(o *ir.Op) error {
+	rule, ok := rules[o.Name()]
+	if !ok {
+		return fmt.Errorf("has no Synapse form")
+	}
+	e.origin = o.Loc.String()
+	outs := make([]int, len(o.Results))
+	for i, r := range o.Results {
+		t, err := e.result(r)
+		if err != nil {
+			return err
+		}
+		if n := len(e.dims(t)); n > maxRank {
+			return fmt.Errorf("result has rank %d, engines take at most %d", n, maxRank)
+		}
+		outs[i] = t
+	}
+	first := len(e.r.Nodes)
+	if err := rule(e, o, outs); err != nil {
+		return err
+	}
+	e.trackState(o, first)
+	return nil
+}
+
+// trackState records reads of a state and makes its update wait for them.
+func (e *emitter) trackState(o *ir.Op, first int) {
+	if !o.Def.Has(ops.StateRead) && !o.Def.Has(ops.StateWrite) {
+		return
+	}
+	slot := e.slots[o.Args[0]]
+	last := len(e.r.Nodes) - 1
+	if o.Def.Has(ops.StateRead) {
+		e.reads[slot] = append(e.reads[slot], last)
+		return
+	}
+	e.r.Nodes[first].After = e.reads[slot]
+	delete(e.reads, slot)
+}
+
+// Parameter structures, by the names of the public headers.
+
+func params(name string, fields ...recipes.Field) *recipes.Params {
+	return &recipes.Params{Struct: name, Fields: fields}
+}
+
+func intField(name string, t recipes.FieldType, v ...int64) recipes.Field {
+	return recipes.Field{Name: name, Type: t, Ints: v}
+}
+
+func boolInt(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}

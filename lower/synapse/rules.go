@@ -1,0 +1,397 @@
+package synapse
+
+import (
+	"fmt"
+
+	"quill/ir"
+	"quill/recipes"
+	"quill/recipes/dtype"
+)
+
+// rule emits the nodes of one op; outs are the tensors of its results.
+type rule func(e *emitter, o *ir.Op, outs []int) error
+
+// rules lists the Synapse form of every op that a segment can hold.
+var rules = map[string]rule{
+	"add": elementwise("add_fwd"), "sub": elementwise("sub_fwd"), "mul": elementwise("mult_fwd"), "div": elementwise("div_fwd"),
+	"max": elementwise("max_fwd"), "min": elementwise("min_fwd"),
+	// The suffix of a comparison is its operands' type.
+	"lt": elementwise("less_fwd"), "le": elementwise("less_equal_fwd"), "eq": elementwise("equal_fwd"),
+	"and": elementwise("and_fwd"),
+	"neg": elementwise("neg_fwd"), "exp": elementwise("exp_fwd"), "log": elementwise("log_fwd"),
+	"sigmoid": elementwise("sigmoid_fwd"), "silu": elementwise("silu_fwd"),
+	"logsigmoid": logsigmoid,
+	"select":     selectRule,
+	"cast":       castRule,
+	"iota":       iotaRule,
+
+	"reshape": func(e *emitter, o *ir.Op, outs []int) error {
+		e.node("reshape", nil, []int{e.arg(o, 0)}, outs)
+		return nil
+	},
+	"broadcast": func(e *emitter, o *ir.Op, outs []int) error {
+		e.node("broadcast", nil, []int{e.arg(o, 0)}, outs)
+		return nil
+	},
+	"transpose": transposeRule,
+	"slice":     sliceRule,
+	"concat":    concatRule,
+
+	"reduce_sum": reduceRule("reduce_sum_fwd"), "reduce_max": reduceRule("reduce_max_fwd"),
+	"softmax":         softmaxRule,
+	"topk":            topkRule,
+	"gather":          gatherRule,
+	"gather_elements": gatherElementsRule,
+	"matmul":          matmulRule,
+
+	"rms_norm":   rmsNormRule,
+	"short_conv": shortConvRule,
+	"moe":        moeRule,
+	"embedding":  embeddingRule,
+
+	"kv_read":    kvReadRule,
+	"conv_read":  convReadRule,
+	"kv_write":   writeRule,
+	"conv_write": writeRule,
+
+	"graph_break": func(*emitter, *ir.Op, []int) error { return nil },
+}
+
+// axis turns an IR axis of a tensor into the target's.
+func (e *emitter) axis(o *ir.Op, t int) int64 { return int64(len(e.dims(t))) - 1 - o.Int("axis") }
+
+func elementwise(guid string) rule {
+	return func(e *emitter, o *ir.Op, outs []int) error {
+		in := make([]int, len(o.Args))
+		for i := range o.Args {
+			in[i] = e.arg(o, i)
+		}
+		e.node(e.typed(guid, in[0]), nil, in, outs)
+		return nil
+	}
+}
+
+// logsigmoid(x) = −softplus(−x).
+func logsigmoid(e *emitter, o *ir.Op, outs []int) error {
+	x := e.arg(o, 0)
+	a, b := e.temp(e.dtype(x), e.dims(x)...), e.temp(e.dtype(x), e.dims(x)...)
+	e.node(e.typed("neg_fwd", x), nil, []int{x}, []int{a})
+	e.node(e.typed("softplus_fwd", x), nil, []int{a}, []int{b})
+	e.node(e.typed("neg_fwd", x), nil, []int{b}, outs)
+	return nil
+}
+
+func selectRule(e *emitter, o *ir.Op, outs []int) error {
+	e.node(e.typed("where_fwd", outs[0]), nil, []int{e.arg(o, 0), e.arg(o, 1), e.arg(o, 2)}, outs)
+	return nil
+}
+
+func castRule(e *emitter, o *ir.Op, outs []int) error {
+	e.cast(e.arg(o, 0), outs[0])
+	return nil
+}
+
+// cast converts a tensor, rounding to nearest even.
+func (e *emitter) cast(x, y int) {
+	if e.dtype(x) == e.dtype(y) {
+		e.node("identity", nil, []int{x}, []int{y})
+		return
+	}
+	e.node(fmt.Sprintf("cast_%s_to_%s", e.dtype(x), e.dtype(y)),
+		params("ns_CastKernel::Params", intField("round_mode", recipes.I32, 0)), []int{x}, []int{y})
+}
+
+func iotaRule(e *emitter, o *ir.Op, outs []int) error {
+	e.node("range_i32", params("ns_RangeKernel::Params",
+		intField("start", recipes.I32, 0), intField("limit", recipes.I32, e.dims(outs[0])[0]), intField("delta", recipes.I32, 1)), nil, outs)
+	return nil
+}
+
+func transposeRule(e *emitter, o *ir.Op, outs []int) error {
+	perm := o.Ints("perm")
+	n := len(perm)
+	// Fastest first: output dim i is the reverse of axis n−1−i.
+	rev := make([]int64, n)
+	for i := range rev {
+		rev[i] = int64(n) - 1 - perm[n-1-i]
+	}
+	e.node("transpose", params("synTransposeParamsNDims",
+		intField("tensorDim", recipes.U32, int64(n)), intField("permutation", recipes.U32, rev...)), []int{e.arg(o, 0)}, outs)
+	return nil
+}
+
+func sliceRule(e *emitter, o *ir.Op, outs []int) error {
+	start, _ := o.Attr("start").Dim.Const()
+	stop, _ := o.Attr("stop").Dim.Const()
+	x := e.arg(o, 0)
+	e.slice(x, outs[0], e.axis(o, x), start, stop)
+	return nil
+}
+
+func (e *emitter) slice(x, y int, axis, begin, end int64) {
+	e.node("slice_axis", params("synSliceAxisParamsV2",
+		intField("axis", recipes.U32, axis), intField("begin", recipes.U64, begin), intField("end", recipes.U64, end)), []int{x}, []int{y})
+}
+
+func concatRule(e *emitter, o *ir.Op, outs []int) error {
+	in := make([]int, len(o.Args))
+	for i := range in {
+		in[i] = e.arg(o, i)
+	}
+	e.node("concat", params("synConcatenateParams", intField("axis", recipes.U32, e.axis(o, outs[0]))), in, outs)
+	return nil
+}
+
+func reduceRule(guid string) rule {
+	return func(e *emitter, o *ir.Op, outs []int) error {
+		x := e.arg(o, 0)
+		e.reduce(guid, x, outs[0], e.axis(o, x))
+		return nil
+	}
+}
+
+func (e *emitter) reduce(guid string, x, y int, axis int64) {
+	e.node(e.typed(guid, x), params("ns_Reduction::Params", intField("reductionDimension", recipes.U32, axis)), []int{x}, []int{y})
+}
+
+func softmaxRule(e *emitter, o *ir.Op, outs []int) error {
+	x := e.arg(o, 0)
+	e.node(e.typed("softmax_fwd", x), params("ns_Softmax::Params", intField("dim", recipes.I32, 0)), []int{x}, outs)
+	return nil
+}
+
+func topkRule(e *emitter, o *ir.Op, outs []int) error {
+	e.node("topk", params("ns_TopkNodeV2::ParamsV4",
+		intField("bsw", recipes.U32, o.Int("k")), intField("axis", recipes.U32, 0), intField("bottomK", recipes.U8, 0),
+		intField("isStable", recipes.U8, 1), intField("isVcData", recipes.U8, 0), intField("kType", recipes.I32, 0)),
+		[]int{e.arg(o, 0), recipes.Absent, recipes.Absent}, outs)
+	return nil
+}
+
+func gatherRule(e *emitter, o *ir.Op, outs []int) error {
+	x := e.arg(o, 0)
+	e.gather(x, e.arg(o, 1), outs[0], e.axis(o, x))
+	return nil
+}
+
+func (e *emitter) gather(x, idx, y int, axis int64) {
+	e.node(e.typed("gather_fwd", x), params("ns_GatherKernel::Params", intField("axis", recipes.I32, axis)), []int{x, idx}, []int{y})
+}
+
+func gatherElementsRule(e *emitter, o *ir.Op, outs []int) error {
+	x, idx := e.arg(o, 0), e.arg(o, 1)
+	// The node wants an index of the result's dims.
+	if !equal(e.dims(idx), e.dims(outs[0])) {
+		full := e.temp(dtype.I32, e.dims(outs[0])...)
+		e.node("broadcast", nil, []int{idx}, []int{full})
+		idx = full
+	}
+	e.node(e.typed("gather_elements_fwd", x), params("ns_GatherElementsKernel::Params", intField("axis", recipes.I32, e.axis(o, x))), []int{x, idx}, outs)
+	return nil
+}
+
+func equal(a, b []int64) bool {
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func matmulRule(e *emitter, o *ir.Op, outs []int) error {
+	guid := "batch_gemm"
+	if len(e.dims(outs[0])) == 2 {
+		guid = "gemm"
+	}
+	// No bias operand: it would become an addition after rounding.
+	e.node(guid, params("synGEMMParams",
+		intField("transpose_a", recipes.U8, 0), intField("transpose_b", recipes.U8, boolInt(o.Attr("trans_b").Bool))),
+		[]int{e.arg(o, 0), e.arg(o, 1)}, outs)
+	return nil
+}
+
+func rmsNormRule(e *emitter, o *ir.Op, outs []int) error {
+	x := e.arg(o, 0)
+	inv := append([]int64{1}, e.dims(x)[1:]...)
+	e.node(e.typed("rms_norm_fwd", x), params("ns_LayerNormKernel::ParamsRmsNorm",
+		intField("epsValid", recipes.U8, 1),
+		recipes.Field{Name: "eps", Type: recipes.F32, Float: float32(o.Attr("eps").Float)},
+		intField("NormAxisBmp", recipes.I32, 1), intField("ParamAxisBmp", recipes.I32, 1),
+		intField("normalizedShapeDims", recipes.U32, 1), intField("fastMath", recipes.U8, 0)),
+		[]int{x, e.arg(o, 1)}, []int{outs[0], e.temp(dtype.F32, inv...)})
+	return nil
+}
+
+// shortConvRule has two forms: one token multiplies its window and reduces it;
+// more unroll the taps, since a convolution node would turn a depthwise filter
+// into dense ones. Both accumulate in f32.
+func shortConvRule(e *emitter, o *ir.Op, outs []int) error {
+	x, w := e.arg(o, 0), e.arg(o, 1)
+	taps := e.dims(w)[1]
+	wide := e.temp(dtype.F32, e.dims(x)...)
+	if e.dtype(x) == dtype.F32 {
+		wide = x
+	} else {
+		e.cast(x, wide)
+	}
+	var sum int
+	if e.dims(outs[0])[1] == 1 {
+		sum = e.convOne(wide, w, taps, e.dims(outs[0]))
+	} else {
+		sum = e.convUnrolled(wide, w, taps, e.dims(outs[0]))
+	}
+	now := e.temp(dtype.F32, e.dims(outs[0])...)
+	e.slice(wide, now, 1, taps-1, e.dims(x)[1])
+	if e.dtype(outs[0]) == dtype.F32 {
+		e.node("add_fwd_f32", nil, []int{now, sum}, outs)
+		return nil
+	}
+	y := e.temp(dtype.F32, e.dims(outs[0])...)
+	e.node("add_fwd_f32", nil, []int{now, sum}, []int{y})
+	e.cast(y, outs[0])
+	return nil
+}
+
+// widen gives a 2-D tensor the rank of a like one by adding outer dims of 1.
+func (e *emitter) widen(t, rank int) int {
+	if len(e.dims(t)) == rank {
+		return t
+	}
+	ds := append([]int64{}, e.dims(t)...)
+	for len(ds) < rank {
+		ds = append(ds, 1)
+	}
+	out := e.temp(e.dtype(t), ds...)
+	e.node("reshape", nil, []int{t}, []int{out})
+	return out
+}
+
+func (e *emitter) convOne(x, w int, taps int64, out []int64) int {
+	prod := e.temp(dtype.F32, e.dims(x)...)
+	e.node("mult_fwd_f32", nil, []int{x, e.widen(w, len(out))}, []int{prod})
+	sum := e.temp(dtype.F32, out...)
+	e.reduce("reduce_sum_fwd", prod, sum, 1)
+	return sum
+}
+
+func (e *emitter) convUnrolled(x, w int, taps int64, out []int64) int {
+	sum := recipes.Absent
+	for j := range taps {
+		xj := e.temp(dtype.F32, out...)
+		e.slice(x, xj, 1, j, j+out[1])
+		wj := e.temp(dtype.F32, e.dims(w)[0], 1)
+		e.slice(w, wj, 1, j, j+1)
+		p := e.temp(dtype.F32, out...)
+		e.node("mult_fwd_f32", nil, []int{xj, e.widen(wj, len(out))}, []int{p})
+		if sum == recipes.Absent {
+			sum = p
+			continue
+		}
+		next := e.temp(dtype.F32, out...)
+		e.node("add_fwd_f32", nil, []int{sum, p}, []int{next})
+		sum = next
+	}
+	return sum
+}
+
+// moeRule gives the fused node one tensor per expert and matrix: views into
+// the weights' section, so nothing is copied.
+func moeRule(e *emitter, o *ir.Op, outs []int) error {
+	w13, w2 := e.arg(o, 3), e.arg(o, 4)
+	for _, v := range o.Args[3:] {
+		if v.Param == nil {
+			return fmt.Errorf("expert weights are computed in the segment; want them as stored")
+		}
+	}
+	d13, d2 := e.dims(w13), e.dims(w2) // {H, F, 2, E} and {F, H, E}
+	experts := d2[2]
+	in := []int{e.arg(o, 0), e.arg(o, 1), e.arg(o, 2)}
+	for i := range experts {
+		in = append(in, e.view(w13, i, d13[0], d13[1]*d13[2]))
+	}
+	for i := range experts {
+		in = append(in, e.view(w2, i, d2[0], d2[1]))
+	}
+	e.node(e.typed("moe", outs[0]), params("ns_MoeKernel::ParamsV2",
+		recipes.Field{Name: "activation", Type: recipes.Enum, Sym: "silu"},
+		intField("experts_min", recipes.I32, 0), intField("experts_max", recipes.I32, experts-1),
+		recipes.Field{Name: "flags", Type: recipes.Enum, Sym: "MOE_FLAGS_PERMUTED_WEIGHTS|MOE_FLAGS_FUSED_GEMM"}), in, outs)
+	return nil
+}
+
+// view is the i-th matrix of a persistent tensor.
+func (e *emitter) view(t int, i int64, ds ...int64) int {
+	base := e.r.Tensors[t]
+	v := recipes.Tensor{Name: fmt.Sprintf("%s.%d", base.Name, i), DType: base.DType, Dims: ds, Section: base.Section}
+	v.Offset = base.Offset + i*v.Bytes()
+	e.r.Tensors = append(e.r.Tensors, v)
+	return len(e.r.Tensors) - 1
+}
+
+// embeddingRule gathers with clamped indices and zeroes the rows that other
+// ranks have.
+func embeddingRule(e *emitter, o *ir.Op, outs []int) error {
+	table, ids, off := e.arg(o, 0), e.arg(o, 1), e.arg(o, 2)
+	n, rows := e.dims(ids)[0], e.dims(table)[1]
+	i32 := func() int { return e.temp(dtype.I32, n) }
+	i8 := func() int { return e.temp(dtype.I8, n) }
+	local, low, clamped := i32(), i32(), i32()
+	zero, last := e.constant(dtype.I32, 0), e.constant(dtype.I32, rows-1)
+	e.node("sub_fwd_i32", nil, []int{ids, off}, []int{local})
+	e.node("max_fwd_i32", nil, []int{local, zero}, []int{low})
+	e.node("min_fwd_i32", nil, []int{low, last}, []int{clamped})
+	above, below, inside := i8(), i8(), i8()
+	e.node("less_equal_fwd_i32", nil, []int{zero, local}, []int{above})
+	e.node("less_equal_fwd_i32", nil, []int{local, last}, []int{below})
+	e.node("and_fwd_i8", nil, []int{above, below}, []int{inside})
+	column := e.temp(dtype.I8, 1, n)
+	e.node("reshape", nil, []int{inside}, []int{column})
+	picked := e.temp(e.dtype(table), e.dims(outs[0])...)
+	e.gather(table, clamped, picked, 1)
+	none := e.temp(e.dtype(table), 1, 1)
+	e.node("reshape", nil, []int{e.constant(e.dtype(table), 0)}, []int{none})
+	e.node(e.typed("where_fwd", outs[0]), nil, []int{column, picked, none}, outs)
+	return nil
+}
+
+// constant is a one-element tensor.
+func (e *emitter) constant(t dtype.Type, v int64) int {
+	c := e.temp(t, 1)
+	f := intField("value", recipes.I32, v)
+	if t.IsFloat() {
+		f = recipes.Field{Name: "value", Type: recipes.F32, Float: float32(v)}
+	}
+	e.node(e.typed("constant", c), params("ns_ConstantKernel::Params", f), nil, []int{c})
+	return c
+}
+
+func kvReadRule(e *emitter, o *ir.Op, outs []int) error {
+	cache, b := e.arg(o, 0), o.Int("block_size")
+	d := e.dims(cache) // {D, heads, slots}
+	blocks := e.temp(e.dtype(cache), d[0], d[1], b, d[2]/b)
+	e.node("reshape", nil, []int{cache}, []int{blocks})
+	e.gather(blocks, e.arg(o, 1), outs[0], 3)
+	return nil
+}
+
+func convReadRule(e *emitter, o *ir.Op, outs []int) error {
+	e.gather(e.arg(o, 0), e.arg(o, 1), outs[0], 2)
+	return nil
+}
+
+// writeRule updates a state in place: the result lives where the state does.
+func writeRule(e *emitter, o *ir.Op, outs []int) error {
+	state := e.arg(o, 0)
+	s, out := &e.r.Tensors[state], &e.r.Tensors[outs[0]]
+	if out.Section != s.Section || out.Offset != s.Offset {
+		if _, leaves := e.slots[o.Results[0]]; leaves {
+			return fmt.Errorf("the next version of the state lives at section %d offset %d, the state at section %d offset %d", out.Section, out.Offset, s.Section, s.Offset)
+		}
+		out.Section, out.Offset = s.Section, s.Offset // an inner version
+	}
+	e.slots[o.Results[0]] = Slot{s.Section, s.Offset}
+	e.node(e.typed("index_copy_fwd", state), params("ns_IndexCopy::Params", intField("axis", recipes.I32, 0)),
+		[]int{state, e.arg(o, 1), e.arg(o, 2)}, outs)
+	return nil
+}

@@ -1,0 +1,208 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"quill/recipes"
+)
+
+// Session is an opened bundle: a device with weights, bound plans and a pool of
+// blocks. See the package comment for what may be called when.
+type Session struct {
+	dev      Device
+	manifest recipes.Manifest
+	info     *recipes.SetInfo
+	notes    []string
+	plans    []*plan // parallel to info.Plans
+	layout   layout
+	chunk    int // largest prefill chunk
+	rows     int // largest logits bucket
+
+	raw    []byte      // logits as the device returns them
+	row    []float32   // one row of them, for PrefillAll
+	lone   []*Sequence // batch of a prefill
+	batch  int64       // number of the current batch
+	counts counters
+
+	mu      sync.Mutex
+	busy    bool // a step runs
+	closed  bool
+	pool    *pool
+	live    int // open sequences
+	nextID  int64
+	closing []*Sequence // closed while a step ran
+}
+
+type counters struct {
+	steps, launches, collectives, misses atomic.Int64
+}
+
+// Info describes a session.
+type Info struct {
+	Quill      string // version of the compiler
+	Target     string
+	Precision  string
+	Model      recipes.Model
+	Deployment recipes.Deployment
+	// Bytes is the size of each buffer of one rank.
+	Bytes map[recipes.Buffer]int64
+	// Buckets are all that were compiled.
+	Buckets []recipes.Bucket
+	// Notes are remarks on the checkpoint, such as parts of it that are not used.
+	Notes    []string
+	Counters Counters
+}
+
+// Counters count since Open.
+type Counters struct {
+	Steps       int64 // prefill chunks and decode batches
+	Launches    int64 // each on all ranks
+	Collectives int64
+	// Used is how often each bucket ran; buckets that did not are left out.
+	Used map[recipes.Bucket]int64
+	// Compiles is always 0: a session cannot compile. Misses, the steps that no
+	// bucket covered, is 0 unless the bundle was not made by the compiler.
+	Compiles, Misses int64
+	// Sequences are open now, FreeBlocks could be reserved now.
+	Sequences, FreeBlocks int
+}
+
+// Info returns a snapshot that the caller may keep; it may be called at any
+// time.
+func (s *Session) Info() Info {
+	c := Counters{
+		Steps:       s.counts.steps.Load(),
+		Launches:    s.counts.launches.Load(),
+		Collectives: s.counts.collectives.Load(),
+		Misses:      s.counts.misses.Load(),
+		Used:        make(map[recipes.Bucket]int64),
+	}
+	for _, p := range s.plans {
+		if n := p.used.Load(); n > 0 {
+			c.Used[p.bucket] = n
+		}
+	}
+	s.mu.Lock()
+	c.Sequences, c.FreeBlocks = s.live, s.pool.count
+	s.mu.Unlock()
+	return Info{
+		Quill:      s.manifest.Quill,
+		Target:     s.manifest.Target,
+		Precision:  s.info.Precision,
+		Model:      s.manifest.Model,
+		Deployment: s.manifest.Deployment,
+		Bytes:      maps.Clone(s.info.Bytes),
+		Buckets:    slices.Clone(s.info.Plans),
+		Notes:      slices.Clone(s.notes),
+		Counters:   c,
+	}
+}
+
+// Close releases the device. Sequences that are still open cannot be used any
+// more. Further calls do nothing; while a step runs it is ErrBusy.
+func (s *Session) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	if s.busy {
+		return fmt.Errorf("close: %w", ErrBusy)
+	}
+	s.closed = true
+	return s.dev.Close()
+}
+
+// enter begins a step of the given sequences. Every enter that succeeds is
+// followed by a leave.
+func (s *Session) enter(qs []*Sequence) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("session is %w", ErrClosed)
+	}
+	if s.busy {
+		return ErrBusy
+	}
+	s.batch++
+	for _, q := range qs {
+		if err := s.usable(q); err != nil {
+			return err
+		}
+		q.batch = s.batch
+	}
+	s.busy = true
+	return nil
+}
+
+// usable checks that a sequence can be in the current batch. s.mu is held.
+func (s *Session) usable(q *Sequence) error {
+	switch {
+	case q == nil:
+		return errors.New("no sequence")
+	case q.s != s:
+		return fmt.Errorf("sequence %d is of another session", q.id)
+	case q.closed:
+		return fmt.Errorf("sequence %d is %w", q.id, ErrClosed)
+	case q.err != nil:
+		// Not wrapped: this step did not fail for that reason.
+		return fmt.Errorf("sequence %d failed before and can only be closed: %v", q.id, q.err)
+	case q.batch == s.batch:
+		return fmt.Errorf("sequence %d is in the batch twice", q.id)
+	}
+	return nil
+}
+
+// leave ends a step.
+func (s *Session) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy = false
+	for i, q := range s.closing {
+		s.release(q)
+		s.closing[i] = nil
+	}
+	s.closing = s.closing[:0]
+}
+
+// fail marks sequences whose cache content is not what their length says.
+func (s *Session) fail(qs []*Sequence, err error, dirty bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, q := range qs {
+		q.err = err
+		q.dirty = q.dirty || dirty
+	}
+}
+
+// scrub zeroes the state of all blocks. No sequence is open. Only the compiler
+// knows where in the buffers a block's bytes are.
+func (s *Session) scrub() error {
+	for _, b := range []recipes.Buffer{recipes.KV, recipes.Conv} {
+		for rank := range s.dev.Ranks() {
+			if err := zero(s.dev, rank, b, s.info.Bytes[b]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func zero(dev Device, rank int, b recipes.Buffer, size int64) error {
+	if mem := dev.Bytes(rank, b); mem != nil {
+		clear(mem)
+		return nil
+	}
+	zeros := make([]byte, min(size, 1<<20))
+	for at := int64(0); at < size; at += int64(len(zeros)) {
+		if err := dev.Write(rank, b, at, zeros[:min(int64(len(zeros)), size-at)]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
