@@ -87,7 +87,7 @@ type astOp struct {
 	Results []string   `parser:"( @Value ( ',' @Value )* '=' )?"`
 	Name    string     `parser:"(?! 'return' ) @Ident"`
 	Lead    *astValue  `parser:"( (?! Value | Ident | '[' ) @@ )?"`
-	Args    []*astArg  `parser:"( @@ ( ',' @@ )* )?"`
+	Args    []*astArg  `parser:"( (?! Value ( ',' Value )* '=' ) @@ ( ',' @@ )* )?"` // not the next op's results
 	Attrs   []*astAttr `parser:"( '{' ( @@ ( ',' @@ )* )? '}' )?"`
 	Types   []*astType `parser:"( ':' @@ ( ',' @@ )* )?"`
 	Loc     *astLoc    `parser:"@@?"`

@@ -232,7 +232,7 @@ func (l *layout) decode(in *inputSet, qs []*Sequence, tokens []int32) {
 	for i := range in[inConvWrite].len() {
 		block := l.trash
 		if i < len(qs) {
-			block = qs[i].blocks[max(qs[i].n-1,0)/l.block]
+			block = qs[i].blocks[qs[i].n/l.block]
 		}
 		in[inConvWrite].set(i, block)
 	}

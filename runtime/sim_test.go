@@ -312,6 +312,9 @@ func (p simProgram) convWrite(history, text []int32) error {
 		if written[row] || row >= d.zero() || take[i] < 1 {
 			return fmt.Errorf("conv rows %v, take %v", rows, take)
 		}
+		if end := len(history) + int(take[i]); end%d.block != 0 && end != len(text) {
+			return fmt.Errorf("conv row %d ends at position %d, inside a block", row, end)
+		}
 		written[row] = true
 		newestTake = max(newestTake, take[i])
 		d.conv[row] = newest(text[:len(history)+int(take[i])])

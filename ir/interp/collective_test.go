@@ -16,6 +16,7 @@ func TestCollectives(t *testing.T) {
 		{"reduce 2", "%r = all_reduce %a", "@partial", in(f32(sh(2), 1, 2), f32(sh(2), 10, -2)), f32(sh(2), 11, 0)},
 		{"reduce 4", "%r = all_reduce %a", "@partial", in(f32(sh(1), 1), f32(sh(1), 10), f32(sh(1), 100), f32(sh(1), 1000)), f32(sh(1), 1111)},
 		{"reduce rounds once", "%r = all_reduce %a", "@partial", in(bf16(sh(1), 256), bf16(sh(1), 1), bf16(sh(1), 1), bf16(sh(1), 1)), f32to16(sh(1), 260)},
+		{"reduce in f64", "%r = all_reduce %a", "@partial", in(f32(sh(1), 1<<24), f32(sh(1), 1), f32(sh(1), 1), f32(sh(1), 0)), f32(sh(1), 1<<24+2)},
 		{"reduce in rank order", "%r = all_reduce %a", "@partial",
 			in(f32(sh(2), big, big), f32(sh(2), 1, -big), f32(sh(2), -big, 1), f32(sh(2), 0, 0)), f32(sh(2), 0, 1)},
 		{"reduce NaN", "%r = all_reduce %a", "@partial", in(f32(sh(1), inf), f32(sh(1), negInf)), f32(sh(1), nan)},

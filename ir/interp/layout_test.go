@@ -1,6 +1,12 @@
 package interp
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"quill/recipes/dtype"
+)
 
 func TestLayout(t *testing.T) {
 	six := f32(sh(2, 3), 1, 2, 3, 4, 5, 6)
@@ -51,6 +57,19 @@ func TestReductions(t *testing.T) {
 		{"topk NaN", "%v, %r = topk %a {k = 4}", in(f32(sh(1, 4), inf, nan, 0, nan)), in(f32(sh(1, 4), nan, nan, inf, 0), i32(sh(1, 4), 1, 3, 0, 2))},
 		{"topk zeros", "%v, %r = topk %a {k = 2}", in(f32(sh(2), negZ, 0)), in(f32(sh(2), negZ, 0), i32(sh(2), 0, 1))},
 	})
+}
+
+// Equal elements stay in order however many there are.
+func TestTopkStable(t *testing.T) {
+	const n = 200
+	x, want := Zeros(dtype.F32, n), Zeros(dtype.I32, n)
+	for i := range n {
+		x.F[i] = float32(i % 3)
+		want.I[(2-i%3)*67-max(0, 1-i%3)+i/3] = int64(i) // 66 twos, 67 ones, 67 zeros
+	}
+	got, err := eval(t, "%v, %i = topk %a {k = 200}", x)
+	require.NoError(t, err)
+	same(t, want, got[1])
 }
 
 func TestGather(t *testing.T) {

@@ -92,6 +92,13 @@ func TestMoE(t *testing.T) {
 			bf16(sh(1, 2, 1, 2), 1, 1, 0, 1.0078125),
 			bf16(sh(1, 2, 1), 1.0078125, 1),
 		), in(f32to16(sh(1, 2), 130, 129))},
+		// Act 258·1.0078125 = 260.015625 is rounded to 260, so that the difference
+		// to 128·2.03125 = 260 is 0; output 260·255/256 = 258.984375 to 258.
+		{"bf16 act and output", op, in(
+			bf16(sh(1, 2), 256, 2), i32(sh(1, 2), 0, 1), bf16(sh(1, 2), 1, -1),
+			bf16(sh(2, 2, 2, 2), 1, 1, 0.5, 0, 0, 129.0/256, 0, 1.015625, 1, 1, 0.5, 0, 0, 129.0/256, 0, 1.015625),
+			bf16(sh(2, 2, 2), 1, -1, 255.0/256, 0, 0, 0, 1, 0),
+		), in(f32to16(sh(1, 2), 0, -2))},
 		// The sum runs in ascending expert number: (2^60 + 1) − 2^60 is 0 in f64,
 		// while the order of the routing table would give 1.
 		{"ascending experts", op, in(

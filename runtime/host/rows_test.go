@@ -82,3 +82,83 @@ func TestDotForms(t *testing.T) {
 		}
 	}
 }
+
+// A product has the same bits however its operands lie in memory.
+func TestGemmLayouts(t *testing.T) {
+	g := newGen(4)
+	flip := func(v *val) *val {
+		y := newVal(v.dt, v.dims[1], v.dims[0])
+		y.each(func(i int, idx []int) { y.x[i] = v.get(idx[1], idx[0]) })
+		return y
+	}
+	for range 60 {
+		m, n, k := g.IntN(100), g.IntN(300), g.IntN(50)
+		dt := pick(g, f32, bf16)
+		a, b := g.values(dt, false, k, m), g.values(dt, false, k, n)
+		out := func(ta, tb int64, a, b *val) []byte {
+			c := testCase{guid: "gemm", params: gemmP(ta, tb), in: []*val{a, b}, out: []*val{newVal(f32, n, m)}}
+			return c.run(t)[0]
+		}
+		want := out(0, 1, a, b)
+		for i, got := range [][]byte{out(0, 0, a, flip(b)), out(1, 1, flip(a), b), out(1, 0, flip(a), flip(b))} {
+			if !slices.Equal(want, got) {
+				t.Errorf("m=%d n=%d k=%d %v: layout %d differs", m, n, k, dt, i)
+			}
+		}
+	}
+}
+
+// The roundings of a norm, bit for bit: given inv_rms, nothing is left open.
+func TestRMSNormRounds(t *testing.T) {
+	g := newGen(6)
+	for range 100 {
+		dt := pick(g, f32, bf16)
+		d, rows := 1+g.IntN(100), 1+g.IntN(4)
+		c := testCase{guid: "rms_norm_fwd_" + dt.String(), params: normP(1e-5),
+			in: []*val{g.values(dt, false, d, rows), g.values(dt, false, d)}, out: []*val{newVal(dt, d, rows), newVal(f32, 1, rows)}}
+		out := c.run(t)
+		inv, y := c.out[1].decode(out[1]), c.out[0].decode(out[0])
+		c.out[0].each(func(i int, idx []int) {
+			s := rounded(dt, rounded(f32, c.in[0].x[i]*inv[idx[1]]))
+			if want := rounded(dt, rounded(f32, s*c.in[1].x[idx[0]])); y[i] != want {
+				t.Errorf("%v: element %d is %v, want %v", dt, i, y[i], want)
+			}
+		})
+	}
+}
+
+// The roundings of a mixture of experts, bit for bit: with one hidden element
+// and F = 1 no sum but that over experts is left.
+func TestMoERounds(t *testing.T) {
+	g := newGen(8)
+	for range 200 {
+		dt := pick(g, f32, bf16)
+		tokens, k, experts := 1+g.IntN(4), 1+g.IntN(4), 3
+		x, tab, w := g.values(dt, false, 1, tokens), g.indices(experts, k, tokens), g.values(dt, false, k, tokens)
+		c := testCase{guid: "moe_" + dt.String(), params: moeP(0, experts-1), in: []*val{x, tab, w}, out: []*val{newVal(dt, 1, tokens)}}
+		for range experts {
+			c.in = append(c.in, g.values(dt, false, 1, 2))
+		}
+		for range experts {
+			c.in = append(c.in, g.values(dt, false, 1, 1))
+		}
+		got := c.out[0].decode(c.run(t)[0])
+		r := func(v float64) float64 { return rounded(dt, rounded(f32, v)) }
+		for tok := range tokens {
+			sum := float32(0)
+			for e := range experts {
+				for j := range k {
+					if int(tab.get(j, tok)) != e {
+						continue
+					}
+					gate, up := r(c.in[3+e].x[0]*x.x[tok]), r(c.in[3+e].x[1]*x.x[tok])
+					act := r(float64(float32(silu(gate))) * up)
+					sum += float32(w.get(j, tok)) * float32(r(c.in[3+experts+e].x[0]*act))
+				}
+			}
+			if want := rounded(dt, float64(sum)); got[tok] != want {
+				t.Errorf("%v: token %d is %v, want %v", dt, tok, got[tok], want)
+			}
+		}
+	}
+}

@@ -1,0 +1,49 @@
+# quill: build, test and demonstration. Only Go, make and git are needed.
+
+GO          ?= go
+OUT         := out
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOFUMPT     := mvdan.cc/gofumpt@v0.12.0
+FUZZTIME    ?= 30s
+
+export CGO_ENABLED := 0
+
+.PHONY: build test demo soak fuzz lint generate bench clean
+
+build:
+	@mkdir -p bin
+	$(GO) build -trimpath -o bin/quill ./cmd/quill
+
+test: build
+	$(GO) vet ./...
+	$(GO) test ./...
+
+# Compiles a small trained Inkling for four ranks and lets it answer.
+demo: build
+	@./testdata/demo/run.sh
+
+# Every combination of the golden matrix; about half an hour on two cores.
+soak:
+	QUILL_SOAK=1 $(GO) test -count=1 -timeout 3h -v -run Soak ./cmd/quill/e2e
+
+# Each fuzz target for FUZZTIME.
+fuzz:
+	@set -e; for p in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
+	    echo "== $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p; \
+	  done; \
+	done
+
+lint:
+	$(GO) vet ./...
+	$(GO) run $(STATICCHECK) ./...
+	@bad=$$($(GO) run $(GOFUMPT) -l .); if [ -n "$$bad" ]; then echo "gofumpt would change:"; echo "$$bad"; exit 1; fi
+
+generate:
+	$(GO) generate ./...
+
+bench:
+	$(GO) test -run '^$$' -bench . -benchtime 2s ./cmd/quill/e2e
+
+clean:
+	rm -rf bin $(OUT)

@@ -1,0 +1,91 @@
+// Package cmd_test holds the rules of who may import whom.
+package cmd_test
+
+import (
+	"encoding/json"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// leaves may be imported by every package.
+var leaves = []string{"recipes/safetensors", "recipes/dtype"}
+
+// rules lists for each package the packages of the module it may import beside
+// the leaves; a trailing /... allows everything below. Packages that are not
+// listed may not exist: a new one needs a rule.
+var rules = map[string][]string{
+	"recipes/safetensors": {},
+	"recipes/dtype":       {},
+	"recipes":             {},
+
+	"ir/ops":            {},
+	"ir/internal/opgen": {"ir/ops"},
+	"ir":                {"ir/ops"},
+	"ir/filetest":       {},
+	"ir/inkling":        {"ir", "ir/ops"},
+	"ir/interp":         {"ir", "ir/ops"},
+	"passes":            {"ir", "ir/ops"},
+	"lower/synapse":     {"ir", "ir/ops", "recipes"},
+	"lower":             {"ir", "ir/ops", "ir/inkling", "passes", "recipes", "lower/synapse"},
+
+	// The serving path cannot compile.
+	"runtime/tokenizer": {},
+	"runtime/host":      {"recipes"},
+	"runtime":           {"recipes", "runtime/host"},
+
+	"cmd/quill":     {"..."},
+	"cmd/quill/e2e": {"..."},
+}
+
+// external lists the modules that only some packages may import; the serving
+// path in particular needs few.
+var external = map[string][]string{
+	"github.com/alecthomas/participle": {"ir"},
+	"github.com/dave/jennifer":         {"ir/internal/opgen"},
+	"github.com/goccy/go-yaml":         {"lower"},
+	"github.com/spf13/cobra":           {"cmd/quill"},
+	"github.com/vbauerster/mpb":        {"cmd/quill"},
+}
+
+type pkg struct {
+	ImportPath string
+	Imports    []string
+}
+
+func TestImportRules(t *testing.T) {
+	out, err := exec.Command("go", "list", "-json=ImportPath,Imports", "quill/...").Output()
+	require.NoError(t, err)
+	dec := json.NewDecoder(strings.NewReader(string(out)))
+	for dec.More() {
+		var p pkg
+		require.NoError(t, dec.Decode(&p))
+		name := strings.TrimPrefix(p.ImportPath, "quill/")
+		if name == "cmd" {
+			continue // this test
+		}
+		allowed, ok := rules[name]
+		require.True(t, ok, "package %s has no import rule", name)
+		for _, imp := range p.Imports {
+			checkImport(t, name, imp, allowed)
+		}
+	}
+}
+
+func checkImport(t *testing.T, name, imp string, allowed []string) {
+	t.Helper()
+	if own, ok := strings.CutPrefix(imp, "quill/"); ok {
+		if !slices.Contains(leaves, own) && !slices.Contains(allowed, own) && !slices.Contains(allowed, "...") {
+			t.Errorf("%s imports %s, which it may not", name, own)
+		}
+		return
+	}
+	for mod, users := range external {
+		if strings.HasPrefix(imp, mod) && !slices.Contains(users, name) {
+			t.Errorf("%s imports %s, which only %v may", name, imp, users)
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package passes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"quill/ir"
+	"quill/ir/filetest"
+)
+
+func fileErrors(err error) []filetest.Error {
+	ds, ok := errors.AsType[ir.Diags](err)
+	if !ok {
+		return []filetest.Error{{Msg: err.Error()}}
+	}
+	var out []filetest.Error
+	for _, d := range ds {
+		out = append(out, filetest.Error{Line: d.Pos.Line, Col: d.Pos.Col, Msg: fmt.Sprintf("error[%s]: %s", d.Code, d.Msg)})
+	}
+	return out
+}
+
+// opt runs the passes named by -passes= on a case.
+func opt(ctx context.Context, args []string, c filetest.Case) filetest.Result {
+	m, err := ir.VerifyText(c.File, []byte(c.Src))
+	if err != nil {
+		return filetest.Result{Errors: fileErrors(err)}
+	}
+	res := filetest.Result{Fired: map[string]int{}}
+	names := strings.Split(strings.TrimPrefix(args[0], "-passes="), ",")
+	for _, name := range names {
+		p, ok := find(name)
+		if !ok {
+			return filetest.Result{Errors: []filetest.Error{{Msg: "there is no pass " + name}}}
+		}
+		before := m.String()
+		changed, err := p.Run(ctx, m)
+		if err == nil {
+			err = ir.Verify(m)
+		}
+		if err != nil {
+			return filetest.Result{Errors: fileErrors(err)}
+		}
+		if changed != (m.String() != before) {
+			return filetest.Result{Errors: []filetest.Error{{Msg: fmt.Sprintf("%s says changed = %v and that is not true", name, changed)}}}
+		}
+		res.Fired[name] = 0
+		if changed {
+			res.Fired[name] = 1
+		}
+	}
+	res.Output = m.String()
+	return res
+}
+
+func find(name string) (Pass, bool) {
+	for _, p := range Pipeline() {
+		if p.Name == name {
+			return p, true
+		}
+	}
+	return Pass{}, false
+}
+
+func roundTrip(src string) (string, []filetest.Error) {
+	m, err := ir.Parse("case", []byte(src))
+	if err != nil {
+		return "", fileErrors(err)
+	}
+	return m.String(), nil
+}
+
+func TestFiles(t *testing.T) {
+	r := filetest.Runner{Commands: map[string]filetest.Command{"opt": opt}, RoundTrip: roundTrip}
+	for _, p := range Pipeline() {
+		r.RunDir(t, filepath.Join("testdata", p.Name))
+	}
+}
+
+// The before and after of each pass's comment is what the pass does.
+func TestDocumentedExamples(t *testing.T) {
+	for _, p := range Pipeline() {
+		file := strings.ReplaceAll(p.Name, "-", "_") + ".go"
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
+		require.NoError(t, err)
+		before, after := example(f)
+		require.NotEmpty(t, before, "%s has no Before/After", file)
+		header := exampleHeaders[p.Name]
+		m, err := ir.VerifyText(file, []byte(header[0]+before+header[1]))
+		require.NoError(t, err)
+		_, err = p.Run(t.Context(), m)
+		require.NoError(t, err)
+		require.NoError(t, ir.Verify(m))
+		require.Equal(t, lines(after), lines(opsOf(m.Entry(), m)))
+	}
+}
+
+// exampleHeaders complete the examples to modules.
+var exampleHeaders = map[string][2]string{
+	"outline-segments": {`module @example {level = model, tp = 2}
+func @f(
+  weight %x: f32[4, 16]@shard(1, 2) = "x",
+  weight %w: f32[8, 16]@shard(1, 2) = "w"
+) -> (output y: f32[4, 8]) {
+`, `  return %2
+}`},
+}
+
+// example is the indented text after Before: and After: in the comments.
+func example(f *ast.File) (before, after string) {
+	for _, g := range f.Comments {
+		_, rest, ok := strings.Cut(g.Text(), "Before:\n")
+		if !ok {
+			continue
+		}
+		before, after, _ = strings.Cut(rest, "After:\n")
+		return code(before), code(after)
+	}
+	return "", ""
+}
+
+// code keeps the indented lines of a comment up to the next prose.
+func code(s string) string {
+	var b strings.Builder
+	for _, l := range strings.Split(s, "\n") {
+		if strings.HasPrefix(l, "\t") {
+			b.WriteString("  " + strings.TrimSpace(l) + "\n")
+		} else if strings.TrimSpace(l) != "" {
+			break
+		}
+	}
+	return b.String()
+}
+
+func opsOf(f *ir.Func, m *ir.Module) string {
+	text := m.String()
+	text = text[strings.Index(text, "func @"+f.Name+"("):]
+	_, body, _ := strings.Cut(text, ") {\n")
+	body, _, _ = strings.Cut(body, "  return")
+	return body
+}
+
+func lines(s string) []string {
+	var out []string
+	for _, l := range strings.Split(strings.TrimSpace(s), "\n") {
+		out = append(out, strings.TrimSpace(l))
+	}
+	return out
+}
+
+// Every pass has tests, and no folder is left of one that is gone.
+func TestFolders(t *testing.T) {
+	dirs, err := os.ReadDir("testdata")
+	require.NoError(t, err)
+	var names []string
+	for _, d := range dirs {
+		if d.Name() != "rapid" {
+			names = append(names, d.Name())
+		}
+	}
+	var want []string
+	for _, p := range Pipeline() {
+		want = append(want, p.Name)
+		require.NotEmpty(t, p.Summary)
+	}
+	require.ElementsMatch(t, want, names)
+}
