@@ -103,7 +103,7 @@ func (d *Deployment) expBuckets() []recipes.Bucket {
 		ctx := []int{0}
 		if most > 0 {
 			for _, v := range curve(0, 1, c, log2Ceil(c)+1) {
-				if v < edge {
+				if v < c && v < edge { // the edge takes the place of the curve's end
 					ctx = append(ctx, v)
 				}
 			}

@@ -141,7 +141,7 @@ func (c *compiler) set(ctx context.Context, precision string) error {
 		return err
 	}
 	set := recipes.Set{Info: recipes.SetInfo{Precision: precision, Plans: c.buckets}}
-	lay := newLayout(o.TP)
+	lay := newLayout()
 	plans := make([]*planner, len(c.buckets))
 	var arena, carry int64
 	for i, b := range c.buckets {

@@ -14,7 +14,6 @@ import (
 // order of use. Equal segments thus see their weights at equal offsets from
 // the group's start, whatever the layer, and share one recipe.
 type layout struct {
-	tp      int
 	weights map[string]*place // by checkpoint tensor
 	states  map[string]*place
 	groups  map[recipes.Buffer][]*group
@@ -53,9 +52,9 @@ type weightSlot struct {
 	at *place
 }
 
-func newLayout(tp int) *layout {
+func newLayout() *layout {
 	return &layout{
-		tp: tp, weights: map[string]*place{}, states: map[string]*place{},
+		weights: map[string]*place{}, states: map[string]*place{},
 		groups: map[recipes.Buffer][]*group{},
 	}
 }

@@ -1,6 +1,7 @@
 package recipes
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -46,4 +47,44 @@ func shapeText(shape []int64) string {
 		parts[i] = strconv.FormatInt(d, 10)
 	}
 	return "[" + strings.Join(parts, ", ") + "]"
+}
+
+// span is a range of bytes and the index of what lies there.
+type span struct {
+	lo, hi int64
+	index  int
+}
+
+// overlap finds two spans that share bytes; a and b are their indices.
+func overlap(spans []span) (a, b int, ok bool) {
+	spans = slices.DeleteFunc(spans, func(s span) bool { return s.lo == s.hi })
+	sortSpans(spans)
+	for i := 1; i < len(spans); i++ {
+		if spans[i].lo < spans[i-1].hi {
+			return spans[i-1].index, spans[i].index, true
+		}
+	}
+	return 0, 0, false
+}
+
+func sortSpans(spans []span) {
+	slices.SortFunc(spans, func(a, b span) int {
+		switch {
+		case a.lo != b.lo:
+			return sign(a.lo - b.lo)
+		case a.hi != b.hi:
+			return sign(a.hi - b.hi)
+		}
+		return a.index - b.index
+	})
+}
+
+func sign(n int64) int {
+	switch {
+	case n < 0:
+		return -1
+	case n > 0:
+		return 1
+	}
+	return 0
 }

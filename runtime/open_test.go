@@ -88,8 +88,10 @@ func TestOpenRefuses(t *testing.T) {
 				b.Sets[0].Weights[i].DType = dtype.I32
 			}
 		}, want: "load weights: weight w, rank 0 of 2: cannot make i32 of F32"},
-		{name: "unknown input", edit: func(b *recipes.Bundle) { prefill(b).Inputs[0].Name = "seeds" },
-			want: `plan prefill/q=1,c=0: this runtime knows no input "seeds"`},
+		{
+			name: "unknown input", edit: func(b *recipes.Bundle) { prefill(b).Inputs[0].Name = "seeds" },
+			want: `plan prefill/q=1,c=0: this runtime knows no input "seeds"`,
+		},
 		{name: "input of another phase", edit: func(b *recipes.Bundle) { prefill(b).Inputs[0].Name = "rows" }, want: `no input "rows"`},
 		{name: "input size", edit: func(b *recipes.Bundle) {
 			in := &prefill(b).Inputs[0]

@@ -92,6 +92,11 @@ func TestMoE(t *testing.T) {
 			bf16(sh(1, 2, 1, 2), 1, 1, 0, 1.0078125),
 			bf16(sh(1, 2, 1), 1.0078125, 1),
 		), in(f32to16(sh(1, 2), 130, 129))},
+		// u = 257 is rounded to 256; 96·257 would have become 24704.
+		{"bf16 up", op, in(
+			bf16(sh(1, 2), 256, 1), i32(sh(1, 1), 0), bf16(sh(1, 1), 1),
+			bf16(sh(1, 2, 1, 2), 0.375, 0, 1, 1), bf16(sh(1, 2, 1), 1, 0),
+		), in(f32to16(sh(1, 2), 24576, 0))},
 		// Act 258·1.0078125 = 260.015625 is rounded to 260, so that the difference
 		// to 128·2.03125 = 260 is 0; output 260·255/256 = 258.984375 to 258.
 		{"bf16 act and output", op, in(

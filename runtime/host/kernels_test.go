@@ -138,7 +138,10 @@ var oracles = map[string]func(gen) *testCase{
 	"moe":                 oracleMoE,
 }
 
-func (g gen) anyType() dtype.Type { return pick(g, f32, bf16, i32, i8) }
+// bitType is a type of the nodes that pick elements, anyType one of those that
+// take every type.
+func (g gen) bitType() dtype.Type { return pick(g, f32, bf16, i32, i8) }
+func (g gen) anyType() dtype.Type { return pick(g, f32, bf16, i32, i8, dtype.U8, dtype.I64) }
 
 // mapped is a case of one operand without parameters.
 func mapped(x *val, dt dtype.Type, f func(float64) float64) *testCase {
@@ -233,7 +236,7 @@ func bit(b bool) float64 {
 }
 
 func oracleWhere(g gen) *testCase {
-	dt, dims := g.anyType(), g.dims(g.rank())
+	dt, dims := g.bitType(), g.dims(g.rank())
 	c, a, b := g.values(i8, false, g.thin(dims)...), g.values(dt, true, g.thin(dims)...), g.values(dt, true, g.thin(dims)...)
 	y := newVal(dt, joint(c.dims, a.dims, b.dims)...)
 	y.each(func(i int, idx []int) {
@@ -426,17 +429,22 @@ func oracleSoftmax(g gen) *testCase {
 	axis := g.IntN(len(x.dims))
 	y := newVal(x.dt, x.dims...)
 	tol := make([]float64, len(y.x))
-	y.each(func(i int, idx []int) {
-		top, sum := math.Inf(-1), 0.0
-		for _, v := range line(x, axis, idx) {
-			top = max(top, v)
+	y.each(func(_ int, idx []int) {
+		if idx[axis] > 0 {
+			return
 		}
-		for _, v := range line(x, axis, idx) {
+		l := line(x, axis, idx)
+		top, sum := slices.Max(l), 0.0
+		for _, v := range l {
 			sum += math.Exp(v - top)
 		}
-		v := math.Exp(x.x[i]-top) / sum
-		y.x[i] = rounded(x.dt, v)
-		tol[i] = v*(2*epsOf(x.dt)+1e-5) + 1e-37
+		at := slices.Clone(idx)
+		for j, v := range l {
+			at[axis] = j
+			v = math.Exp(v-top) / sum
+			y.x[y.at(at)] = rounded(x.dt, v)
+			tol[y.at(at)] = v*(2*epsOf(x.dt)+1e-5) + 1e-37
+		}
 	})
 	return &testCase{guid: x.dt.String(), in: []*val{x}, out: []*val{y}, tol: [][]float64{tol},
 		params: axisP("ns_Softmax::Params", "dim", recipes.I32, axis)}
@@ -457,7 +465,10 @@ func oracleTopk(g gen) *testCase {
 	dims := slices.Clone(x.dims)
 	dims[axis] = k
 	values, indices := newVal(x.dt, dims...), newVal(i32, dims...)
-	values.each(func(i int, idx []int) {
+	values.each(func(_ int, idx []int) {
+		if idx[axis] > 0 {
+			return
+		}
 		l := line(x, axis, idx)
 		order := make([]int, len(l))
 		for j := range order {
@@ -475,14 +486,18 @@ func oracleTopk(g gen) *testCase {
 			}
 			return 0
 		})
-		from := order[idx[axis]]
-		indices.x[i], values.x[i] = float64(from), l[from]
+		at := slices.Clone(idx)
+		for j, from := range order[:k] {
+			at[axis] = j
+			i := values.at(at)
+			indices.x[i], values.x[i] = float64(from), l[from]
+		}
 	})
 	return &testCase{in: []*val{x, nil, nil}, out: []*val{values, indices}, params: topkP(k, axis)}
 }
 
 func oracleGather(g gen) *testCase {
-	x := g.values(g.anyType(), true, g.full(1+g.IntN(3))...)
+	x := g.values(g.bitType(), true, g.full(1+g.IntN(3))...)
 	axis := g.IntN(len(x.dims))
 	idx := g.indices(x.dims[axis], g.dims(g.IntN(3))...)
 	for len(idx.x)*len(x.x) > 200000 {
@@ -499,7 +514,7 @@ func oracleGather(g gen) *testCase {
 }
 
 func oracleGatherElements(g gen) *testCase {
-	x := g.values(g.anyType(), true, g.full(g.rank())...)
+	x := g.values(g.bitType(), true, g.full(g.rank())...)
 	axis := g.IntN(len(x.dims))
 	dims := slices.Clone(x.dims)
 	dims[axis] = g.IntN(8)
@@ -515,7 +530,7 @@ func oracleGatherElements(g gen) *testCase {
 }
 
 func oracleIndexCopy(g gen) *testCase {
-	x := g.values(g.anyType(), true, g.full(g.rank())...)
+	x := g.values(g.bitType(), true, g.full(g.rank())...)
 	axis := len(x.dims) - 1
 	idx := g.indices(x.dims[axis], g.IntN(5))
 	dims := slices.Clone(x.dims)

@@ -39,7 +39,7 @@ func TestLoadRefusesMutations(t *testing.T) {
 	}
 	for name, row := range table {
 		g := newGen(7)
-		for range 40 {
+		for range 15 {
 			c := oracles[name](g)
 			if slices.ContainsFunc(append(c.in, c.out...), func(v *val) bool { return v != nil && len(v.x) == 0 }) {
 				continue
@@ -154,11 +154,11 @@ func TestLoadRefusesMutations(t *testing.T) {
 }
 
 func retype(x *recipes.Tensor) {
-	if x.DType.Size() == 4 {
-		x.DType = dtype.U8
+	// No larger than before, so that it still lies in its section.
+	if x.DType == dtype.U8 {
+		x.DType = dtype.I8
 	} else {
-		x.DType = dtype.I64
-		x.Dims = append(slices.Clone(x.Dims), 0)
+		x.DType = dtype.U8
 	}
 }
 

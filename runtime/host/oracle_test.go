@@ -87,6 +87,10 @@ func (v *val) encode(m []byte) {
 			as[int32](m)[i] = int32(x)
 		case i8:
 			as[int8](m)[i] = int8(x)
+		case dtype.U8:
+			m[i] = uint8(x)
+		case dtype.I64:
+			as[int64](m)[i] = int64(x)
 		default:
 			panic(v.dt)
 		}
@@ -105,6 +109,10 @@ func (v *val) decode(m []byte) []float64 {
 			x[i] = float64(as[int32](m)[i])
 		case i8:
 			x[i] = float64(as[int8](m)[i])
+		case dtype.U8:
+			x[i] = float64(m[i])
+		case dtype.I64:
+			x[i] = float64(as[int64](m)[i])
 		default:
 			panic(v.dt)
 		}
@@ -297,10 +305,12 @@ func (g gen) values(dt dtype.Type, special bool, dims ...int) *val {
 	v := newVal(dt, dims...)
 	for i := range v.x {
 		switch {
-		case dt == i8:
+		case dt == i8, dt == dtype.U8:
 			v.x[i] = float64(g.IntN(2))
 		case dt == i32 && special && g.IntN(8) == 0:
 			v.x[i] = []float64{0, -1, 1, math.MaxInt32, math.MinInt32}[g.IntN(5)]
+		case dt == dtype.I64:
+			v.x[i] = float64(g.Int64N(1<<50) - 1<<49)
 		case dt == i32:
 			v.x[i] = float64(g.IntN(2001) - 1000)
 		case special && g.IntN(4) == 0:

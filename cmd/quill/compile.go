@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"quill/lower"
+	"quill/recipes"
+	"quill/recipes/safetensors"
+)
+
+// bundleExt is how the names of bundles end.
+const bundleExt = ".quill"
+
+func newCompile() *cobra.Command {
+	var out string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "compile DEPLOY.yaml",
+		Short: "Compile a deployment into a bundle",
+		Long: `Compile a deployment into a bundle: every recipe that serving can need.
+
+The model directory, which the deployment names, must hold config.json. If it
+holds weights too, they are checked against what the model needs. The bundle
+appears whole or not at all.`,
+		Example: examples(
+			"quill compile chat.yaml",
+			"quill compile chat.yaml -o /srv/bundles/chat.quill",
+			"quill compile chat.yaml --json 2>/dev/null",
+		),
+		Args: oneArg("DEPLOY.yaml"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if out == "" {
+				out = defaultBundle(args[0])
+			}
+			made, err := compile(cmd.Context(), args[0], out, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(cmd.OutOrStdout(), made)
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), made)
+			return err
+		},
+	}
+	cmd.Flags().StringVarP(&out, "output", "o", "", "bundle to write (default: the deployment's name with "+bundleExt+", in the current directory)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print what was made as JSON")
+	return cmd
+}
+
+// defaultBundle is where a deployment's bundle goes if nothing else is said.
+func defaultBundle(deployment string) string {
+	base := filepath.Base(deployment)
+	return strings.TrimSuffix(base, filepath.Ext(base)) + bundleExt
+}
+
+// made is what a compile produced.
+type made struct {
+	Bundle     string   `json:"bundle"`
+	Target     string   `json:"target"`
+	Precisions []string `json:"precisions"`
+	Buckets    int      `json:"buckets"`
+	Plans      int      `json:"plans"`
+	Recipes    int      `json:"recipes"`
+	Bytes      int64    `json:"bytes"`
+	Seconds    float64  `json:"seconds"`
+}
+
+func (m *made) String() string {
+	return fmt.Sprintf("%s: %s (%s), %s, %s, %s, %.1f s", m.Bundle, count(m.Buckets, "bucket"), strings.Join(m.Precisions, " and "),
+		count(m.Plans, "plan"), count(m.Recipes, "recipe"), size(m.Bytes), m.Seconds)
+}
+
+func compile(ctx context.Context, deployment, out string, stderr io.Writer) (*made, error) {
+	start := time.Now()
+	if err := checkOutput("-o", out, deployment); err != nil {
+		return nil, err
+	}
+	d, err := lower.ReadDeployment(deployment)
+	if err != nil {
+		return nil, err
+	}
+	ckpt, err := openWeights(d.ModelDir())
+	if err != nil {
+		return nil, err
+	}
+	if ckpt != nil {
+		defer ckpt.Close() // nothing was written to it
+	}
+	b, notes, err := build(ctx, d, stderr)
+	if err != nil {
+		return nil, err
+	}
+	if ckpt != nil {
+		unused, err := recipes.CheckCheckpoint(b.Checkpoint, ckpt)
+		if err != nil {
+			return nil, err
+		}
+		notes = append(notes, unused...)
+	} else {
+		notes = append(notes, fmt.Sprintf("%s holds no weights, so there were none to check", d.ModelDir()))
+	}
+	for _, n := range notes {
+		note(stderr, "%s", n)
+	}
+	if err := writeBundle(ctx, out, b); err != nil {
+		return nil, err
+	}
+	return describe(out, b, start)
+}
+
+// build compiles under a meter.
+func build(ctx context.Context, d *lower.Deployment, stderr io.Writer) (*recipes.Bundle, []string, error) {
+	m := newMeter(stderr, "compiling", func(n int64) string { return strconv.FormatInt(n, 10) })
+	defer m.close()
+	return lower.Compile(ctx, d, func(done, total int, what string) { m.update(int64(done), int64(total), what) })
+}
+
+// openWeights opens the checkpoint of a model directory, nil if it has no
+// weights at all. A directory that is not there is for the compiler to report.
+func openWeights(dir string) (*safetensors.Checkpoint, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, nil
+	}
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ".safetensors") || strings.HasSuffix(e.Name(), ".safetensors.index.json") {
+			return safetensors.OpenDir(dir)
+		}
+	}
+	return nil, nil
+}
+
+// writeBundle writes the bundle in a folder of its own beside path and then
+// moves it there, so that an interrupt can remove everything at any time.
+func writeBundle(ctx context.Context, path string, b *recipes.Bundle) (err error) {
+	tmp, err := os.MkdirTemp(filepath.Dir(path), ".quill-*")
+	if err != nil {
+		return fmt.Errorf("bundle %s: %w", path, err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
+	whole := filepath.Join(tmp, filepath.Base(path))
+	written := make(chan error, 1)
+	go func() { written <- recipes.WriteBundle(whole, b) }()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case err := <-written:
+		if err != nil {
+			return err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := os.Rename(whole, path); err != nil {
+		return fmt.Errorf("bundle %s: %w", path, err)
+	}
+	return nil
+}
+
+func describe(path string, b *recipes.Bundle, start time.Time) (*made, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	m := &made{Bundle: path, Target: b.Manifest.Target, Recipes: len(b.Recipes), Bytes: info.Size(), Seconds: time.Since(start).Seconds()}
+	for i := range b.Sets {
+		m.Precisions = append(m.Precisions, b.Sets[i].Info.Precision)
+		m.Buckets = max(m.Buckets, len(b.Sets[i].Plans))
+		m.Plans += len(b.Sets[i].Plans)
+	}
+	return m, nil
+}

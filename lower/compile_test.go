@@ -1,0 +1,111 @@
+package lower
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"quill/recipes"
+)
+
+func compileSmall(t testing.TB, extra string) *recipes.Bundle {
+	t.Helper()
+	d, err := deployment(t, small+extra)
+	require.NoError(t, err)
+	b, notes, err := Compile(t.Context(), d, nil)
+	require.NoError(t, err)
+	require.Empty(t, notes)
+	return b
+}
+
+// Equal inputs give equal bytes.
+func TestBundlesAreReproducible(t *testing.T) {
+	dir := t.TempDir()
+	var files [][]byte
+	for _, name := range []string{"a.quill", "b.quill"} {
+		path := filepath.Join(dir, name)
+		require.NoError(t, recipes.WriteBundle(path, compileSmall(t, "precision: both\n")))
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		files = append(files, data)
+		_, err = recipes.ReadBundle(path)
+		require.NoError(t, err)
+	}
+	require.Equal(t, files[0], files[1])
+}
+
+// Layers of a kind share their recipes, so a bucket has far fewer recipes than
+// launches; the plain graph has a reduction after attention and one or two
+// after the MLP.
+func TestRecipesAreShared(t *testing.T) {
+	b := compileSmall(t, "")
+	for _, p := range b.Sets[0].Plans {
+		distinct := map[recipes.Hash]bool{}
+		launches, collectives := 0, 0
+		for _, s := range p.Steps {
+			if s.Launch != nil {
+				launches++
+				distinct[s.Launch.Recipe] = true
+			} else {
+				collectives++
+			}
+		}
+		if p.Bucket.Phase == recipes.Logits {
+			require.Equal(t, 2, launches)
+			require.Equal(t, 1, collectives)
+			continue
+		}
+		// 12 layers: 2 dense with 2 reductions, 10 with experts with 3.
+		require.Equal(t, 2*2+10*3, collectives, "%s", p.Bucket)
+		require.Equal(t, collectives+1, launches)
+		require.LessOrEqual(t, len(distinct), 10, "%s", p.Bucket)
+	}
+}
+
+// No recipe and no plan depends on the rank or on which layer it serves:
+// weights sit at the same offsets in every layer of a kind.
+func TestWeightsMapIsComplete(t *testing.T) {
+	b := compileSmall(t, "embedding: sharded\n")
+	set := b.Sets[0]
+	have := map[string]bool{}
+	for _, w := range set.Weights {
+		if w.Tensor != "" {
+			require.False(t, have[w.Tensor], "%s is loaded twice", w.Tensor)
+			have[w.Tensor] = true
+		}
+		require.Zero(t, w.Offset%alignment)
+	}
+	for _, c := range b.Checkpoint {
+		require.True(t, have[c.Name], "%s is never loaded", c.Name)
+	}
+}
+
+func TestCompileStops(t *testing.T) {
+	d, err := deployment(t, small)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, _, err = Compile(ctx, d, func(done, total int, _ string) {
+		if done == 3 {
+			cancel()
+		}
+	})
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestProgressCountsEveryBucket(t *testing.T) {
+	d, err := deployment(t, small+"precision: both\n")
+	require.NoError(t, err)
+	calls, last := 0, 0
+	b, _, err := Compile(t.Context(), d, func(done, total int, what string) {
+		calls++
+		last = total
+		require.Equal(t, calls, done)
+		require.NotEmpty(t, what)
+	})
+	require.NoError(t, err)
+	require.Equal(t, last, calls)
+	require.Len(t, b.Sets, 2)
+}

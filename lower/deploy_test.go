@@ -1,0 +1,104 @@
+package lower
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const small = `model: ../nano-small
+tensor_parallel: 2
+max_model_len: 256
+max_num_seqs: 4
+block_size: 16
+max_batched_tokens: 64
+`
+
+// deployment writes a deployment beside the nano checkpoints' copies' path.
+func deployment(t testing.TB, text string) (*Deployment, error) {
+	t.Helper()
+	models, err := filepath.Abs("../testdata")
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "deploy.yaml")
+	text = strings.ReplaceAll(text, "../nano", models+"/nano")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+	return ReadDeployment(path)
+}
+
+func TestDefaults(t *testing.T) {
+	d, err := deployment(t, "model: ../nano-small\nmax_model_len: 300\n")
+	require.NoError(t, err)
+	require.Equal(t, "gaudi2", d.Target)
+	require.Equal(t, 1, d.TensorParallel)
+	require.Equal(t, 128, d.BlockSize)
+	require.Equal(t, 16*3, d.KVBlocks, "room for all sequences at full length")
+	require.Equal(t, []string{BF16}, d.Precisions())
+	require.True(t, filepath.IsAbs(d.ModelDir()))
+}
+
+func TestModelIsRelativeToTheFile(t *testing.T) {
+	d, err := parseDeployment("/deploys/a.yaml", []byte("model: ../models/x\nmax_model_len: 8\nblock_size: 4\n"))
+	require.NoError(t, err)
+	require.Equal(t, "/models/x", d.ModelDir())
+}
+
+func TestBadDeployments(t *testing.T) {
+	for _, c := range []struct{ name, from, to, want string }{
+		{"unknown key", "max_num_seqs: 4", "max_seqs: 4", "max_seqs"},
+		{"unknown key shows its line", "max_num_seqs: 4", "max_seqs: 4", ">  4 | max_seqs: 4"},
+		{"duplicate key", "max_num_seqs: 4", "max_num_seqs: 4\nmax_num_seqs: 5", "already defined"},
+		{"not a number", "block_size: 16", "block_size: many", "block_size"},
+		{"block size 0", "block_size: 16", "block_size: 0", "line 5: block_size: 0 is not a number from 1"},
+		{"negative", "max_model_len: 256", "max_model_len: -1", "line 3: max_model_len: -1"},
+		{"zero length", "max_model_len: 256", "max_model_len: 0", "line 3: max_model_len: 0"},
+		{"no length", "max_model_len: 256", "", "max_model_len: missing"},
+		{"no model", "model: ../nano-small", "", "model: the checkpoint's directory is missing"},
+		{"pool too small", "block_size: 16", "block_size: 16\nkv_blocks: 15", "line 6: kv_blocks: 15 blocks of 16 tokens hold 240 tokens, fewer than one request of max_model_len 256"},
+		{"pool of 0", "block_size: 16", "block_size: 16\nkv_blocks: 0", "line 6: kv_blocks: 0 blocks"},
+		{"pool too large", "block_size: 16", "block_size: 16\nkv_blocks: 1000000000", "2³¹ slots"},
+		{"target", "block_size: 16", "block_size: 16\ntarget: tpu", `line 6: target: "tpu" is not one of gaudi2`},
+		{"precision", "block_size: 16", "block_size: 16\nprecision: fp8", `precision: "fp8" is not one of bf16, f32, both`},
+		{"embedding", "block_size: 16", "block_size: 16\nembedding: split", `embedding: "split"`},
+		{"strategy", "block_size: 16", "block_size: 16\nbuckets: {strategy: lin}", `buckets.strategy: "lin"`},
+		{"file without path", "block_size: 16", "block_size: 16\nbuckets: {strategy: file}", "strategy file needs path"},
+		{"path without file", "block_size: 16", "block_size: 16\nbuckets: {path: x}", "only strategy file"},
+		{"yaml", "block_size: 16", "block_size: [", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			require.Contains(t, small, c.from)
+			_, err := deployment(t, strings.Replace(small, c.from, c.to, 1))
+			require.ErrorContains(t, err, c.want)
+			require.ErrorContains(t, err, "deploy.yaml")
+		})
+	}
+	_, err := ReadDeployment("/nowhere/x.yaml")
+	require.ErrorContains(t, err, "/nowhere/x.yaml")
+}
+
+// What only the model can refuse shows the deployment's line too.
+func TestDeploymentAgainstTheModel(t *testing.T) {
+	for _, c := range []struct{ from, to, want string }{
+		{"tensor_parallel: 2", "tensor_parallel: 3", "line 2: tensor_parallel: 3 does not divide num_attention_heads 8"},
+		{"max_model_len: 256", "max_model_len: 5000", "line 3: max_model_len: 5000 is more than the model's model_max_length 4096"},
+		{"model: ../nano-small", "model: ../nano-none", "line 1: model: "},
+	} {
+		d, err := deployment(t, strings.Replace(small, c.from, c.to, 1))
+		require.NoError(t, err)
+		_, _, err = Compile(t.Context(), d, nil)
+		require.ErrorContains(t, err, c.want)
+	}
+}
+
+func FuzzDeployment(f *testing.F) {
+	f.Add([]byte(small))
+	f.Add([]byte("model: x\nmax_model_len: 1e9\nbuckets: {strategy: [}"))
+	f.Fuzz(func(t *testing.T, src []byte) {
+		d, err := parseDeployment("/d.yaml", src)
+		if err == nil && (d.BlockSize < 1 || d.KVBlocks*d.BlockSize < d.MaxModelLen) {
+			t.Fatalf("accepted %+v", d)
+		}
+	})
+}
