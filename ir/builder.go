@@ -18,10 +18,18 @@ type Builder struct {
 	fn  *Func
 	loc Loc
 	err error
+	// params are the parameter names so far.
+	params map[string]bool
 }
 
 // NewBuilder appends to f, a function of m.
-func NewBuilder(m *Module, f *Func) *Builder { return &Builder{mod: m, fn: f, loc: NoLoc} }
+func NewBuilder(m *Module, f *Func) *Builder {
+	b := &Builder{mod: m, fn: f, loc: NoLoc, params: map[string]bool{}}
+	for _, p := range f.Params {
+		b.params[p.Name] = true
+	}
+	return b
+}
 
 // At sets the location of the ops built from now on and returns the builder.
 func (b *Builder) At(l Loc) *Builder {
@@ -37,9 +45,10 @@ func (b *Builder) Err() error { return b.err }
 
 // Param adds a parameter.
 func (b *Builder) Param(kind Kind, name string, t Type, src Source) *Value {
-	if b.err == nil && b.fn.Param(name) != nil {
+	if b.err == nil && b.params[name] {
 		b.err = fmt.Errorf("parameter %%%s is declared twice", name)
 	}
+	b.params[name] = true
 	p := &Param{Name: name, Kind: kind, Source: src}
 	p.Value = &Value{Type: t, Param: p}
 	b.fn.Params = append(b.fn.Params, p)

@@ -126,7 +126,8 @@ func (c *setCheck) run() error {
 	if !precisionName.MatchString(info.Precision) || slices.Contains(folders, info.Precision) {
 		return fmt.Errorf("precision %q is not a usable name", info.Precision)
 	}
-	for b, n := range info.Bytes {
+	for _, b := range slices.Sorted(maps.Keys(info.Bytes)) {
+		n := info.Bytes[b]
 		if !slices.Contains(Buffers(), b) {
 			return fmt.Errorf("unknown buffer %q, want one of %v", b, Buffers())
 		}
@@ -140,16 +141,16 @@ func (c *setCheck) run() error {
 	if len(info.Plans) != len(c.set.Plans) {
 		return fmt.Errorf("the manifest lists %d plans, the set has %d", len(info.Plans), len(c.set.Plans))
 	}
-	seen := make(map[Bucket]bool)
+	seen := make(map[string]bool) // by what names the plan's entry
 	for i := range c.set.Plans {
 		p := &c.set.Plans[i]
 		if p.Bucket != info.Plans[i] {
 			return fmt.Errorf("plan %d is for %v, the manifest says %v", i, p.Bucket, info.Plans[i])
 		}
-		if seen[p.Bucket] {
+		if seen[p.Bucket.String()] {
 			return fmt.Errorf("plan %v is there twice", p.Bucket)
 		}
-		seen[p.Bucket] = true
+		seen[p.Bucket.String()] = true
 		if err := c.plan(p); err != nil {
 			return fmt.Errorf("plan %v: %w", p.Bucket, err)
 		}

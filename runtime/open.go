@@ -99,6 +99,9 @@ func chooseSet(b *recipes.Bundle, precision string) (*recipes.Set, error) {
 // checkModel compares the architecture of the model directory with the one
 // that the bundle was compiled for.
 func checkModel(b *recipes.Bundle, dir string) error {
+	if dir == "" {
+		return errors.New("no model directory: set Options.Model to the checkpoint's")
+	}
 	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
 	if err != nil {
 		return fmt.Errorf("model directory: %w", err)

@@ -132,7 +132,10 @@ func TestOpenRefuses(t *testing.T) {
 			}
 		})
 	}
-	_, err := Open(ctx, filepath.Join(t.TempDir(), "none"), Options{})
+	bundle, _ := simBundle(t, l)
+	_, err := Open(ctx, bundle, Options{})
+	require.ErrorContains(t, err, "no model directory")
+	_, err = Open(ctx, filepath.Join(t.TempDir(), "none"), Options{})
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 

@@ -149,7 +149,7 @@ func Capture(c *Config, o Options, fam Family) (*ir.Module, error) {
 	m := &ir.Module{Name: strings.ReplaceAll(string(fam), "-", "_"), Level: ops.Model, TP: o.TP}
 	f := &ir.Func{Name: m.Name}
 	m.Funcs = []*ir.Func{f}
-	g := &graph{Builder: ir.NewBuilder(m, f), cfg: c, opt: o, mod: m, weights: map[string]*ir.Value{}}
+	g := &graph{Builder: ir.NewBuilder(m, f), cfg: c, opt: o, mod: m, weights: map[string]*ir.Value{}, byName: map[string]int{}}
 	switch fam {
 	case Prefill, PrefillNear, PrefillFar:
 		g.prefill(fam)
@@ -174,6 +174,7 @@ type graph struct {
 	mod     *ir.Module
 	weights map[string]*ir.Value
 	states  []stateVar
+	byName  map[string]int // index into states
 
 	// T is the number of rows: chunk tokens, or sequences.
 	T ir.Dim
@@ -231,27 +232,20 @@ func layerName(l int, suffix string) string { return fmt.Sprintf("model.llm.laye
 
 // state returns the newest version of a state, declaring it on first use.
 func (g *graph) state(name string, axis, ways int, shape ...int) *ir.Value {
-	for _, s := range g.states {
-		if s.name == name {
-			return s.v
-		}
+	if i, ok := g.byName[name]; ok {
+		return g.states[i].v
 	}
 	dims := make([]ir.Dim, len(shape))
 	for i, n := range shape {
 		dims[i] = ir.D(int64(n))
 	}
 	v := g.Param(ir.State, name, ir.T(g.dt(), dims...).With(ir.Shard(axis, ways)), ir.Source{})
+	g.byName[name] = len(g.states)
 	g.states = append(g.states, stateVar{name, v})
 	return v
 }
 
-func (g *graph) setState(name string, v *ir.Value) {
-	for i := range g.states {
-		if g.states[i].name == name {
-			g.states[i].v = v
-		}
-	}
-}
+func (g *graph) setState(name string, v *ir.Value) { g.states[g.byName[name]].v = v }
 
 func (g *graph) input(name string, n ir.Dim) *ir.Value {
 	return g.Param(ir.Host, name, ir.T(dtype.I32, n), ir.Source{})

@@ -43,8 +43,8 @@ type Device struct {
 
 	mu     sync.Mutex // held while anything executes or memory is resized
 	closed bool
-	// acc is the accumulator of a reduction, result the rounded values that
-	// every rank receives.
+	// acc is the accumulator of a reduction; result holds a rank's widened
+	// values, then the rounded sums.
 	acc, result []byte
 
 	work    []chan *Launch // one per helper goroutine; the caller is worker 0

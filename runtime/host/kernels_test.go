@@ -111,7 +111,28 @@ var oracles = map[string]func(gen) *testCase{
 	"cast_i32_to_i8":   oracleCast(i32, i8),
 	"cast_i8_to_i32":   oracleCast(i8, i32),
 
+	"constant": func(g gen) *testCase {
+		v := g.values(pick(g, f32, i32), true, 1).x[0]
+		if math.IsInf(v, 0) || v != v {
+			v = -0.75 // no JSON has the value of such a constant
+		}
+		dt := i32
+		field := ints("value", recipes.I32, int64(v))
+		if v != float64(int32(v)) || g.IntN(2) == 0 {
+			dt = pick(g, f32, bf16)
+			field = recipes.Field{Name: "value", Type: recipes.F32, Float: float32(v)}
+		}
+		y := newVal(dt, g.dims(g.rank())...)
+		for i := range y.x {
+			y.x[i] = rounded(dt, v)
+		}
+		return &testCase{guid: dt.String(), out: []*val{y}, params: params("ns_ConstantKernel::Params", field)}
+	},
 	"range": oracleRange,
+	"identity": func(g gen) *testCase {
+		x := g.values(g.anyType(), true, g.dims(g.rank())...)
+		return &testCase{in: []*val{x}, out: []*val{x}}
+	},
 	"reshape": func(g gen) *testCase {
 		x := g.values(g.anyType(), true, g.dims(g.rank())...)
 		y := newVal(x.dt, len(x.x))

@@ -111,11 +111,13 @@ type schema struct {
 
 // param is one field of a schema. Integers lie in [min, max], arrays have any
 // number of values in that range; enums hold one of syms, flag sets all of them.
+// A value has the type of the node's elements: f32 for floats, else typ.
 type param struct {
 	name     string
 	typ      recipes.FieldType
 	min, max int64
 	array    bool
+	value    bool
 	flags    bool
 	syms     []string
 }
@@ -160,13 +162,17 @@ func (s *schema) check(n *node) error {
 }
 
 func (p *param) check(n *node, label string, f *recipes.Field) error {
-	if f.Type != p.typ {
-		return n.bad(label, "type", f.Type, p.typ)
+	typ := p.typ
+	if p.value && n.dt.IsFloat() {
+		typ = recipes.F32
 	}
-	switch p.typ {
+	if f.Type != typ {
+		return n.bad(label, "type", f.Type, typ)
+	}
+	switch typ {
 	case recipes.F32:
 		if len(f.Ints) > 0 || f.Sym != "" {
-			return n.bad(label, "value", "not a number", p.typ)
+			return n.bad(label, "value", "not a number", typ)
 		}
 		return nil
 	case recipes.Enum:

@@ -80,16 +80,42 @@ func (d *Device) load(r *recipes.Recipe, private bool) (*Program, error) {
 			p.aligned[t.Section] = max(p.aligned[t.Section], int64(t.DType.Size()))
 		}
 	}
-	kernels := make([]kernel, len(r.Nodes))
-	scratch := make([]int, len(r.Nodes))
-	candidates := make([]candidate, len(r.Nodes))
+	kernels, scratch, candidates, err := p.build()
+	if err != nil {
+		return nil, err
+	}
+	aliases, err := p.settle(candidates, private)
+	if err != nil {
+		return nil, err
+	}
+	places, err := p.layout(aliases, scratch, private)
+	if err != nil {
+		return nil, err
+	}
+	for i := range r.Nodes {
+		if !p.views[i] {
+			p.addStep(i, kernels[i], places[i])
+		}
+	}
+	if err := d.reserve(p); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// build makes the kernel of every node and learns how much scratch memory it
+// needs and whether it can be a view.
+func (p *Program) build() (kernels []kernel, scratch []int, candidates []candidate, err error) {
+	r := p.recipe
+	kernels, scratch = make([]kernel, len(r.Nodes)), make([]int, len(r.Nodes))
+	candidates = make([]candidate, len(r.Nodes))
 	for i := range r.Nodes {
 		n, row, err := resolve(r, i)
 		if err != nil {
-			return nil, err
+			return nil, nil, nil, err
 		}
 		if kernels[i], err = row.build(n); err != nil {
-			return nil, err
+			return nil, nil, nil, err
 		}
 		scratch[i] = n.scratch
 		p.inPlace[i] = row.inPlace
@@ -104,24 +130,27 @@ func (d *Device) load(r *recipes.Recipe, private bool) (*Program, error) {
 			candidates[i] = candidate{ok, int64(at) * int64(n.in[0].dt.Size())}
 		}
 	}
-	aliases, err := p.settle(candidates, private)
-	if err != nil {
-		return nil, err
-	}
-	items, owners, err := p.intervals(aliases, scratch, d.limit)
+	return kernels, scratch, candidates, nil
+}
+
+// layout places the workspace and returns the place of each node's scratch
+// memory.
+func (p *Program) layout(aliases []alias, scratch []int, private bool) ([]*interval, error) {
+	limit := p.device.limit
+	items, owners, err := p.intervals(aliases, scratch, limit)
 	if err != nil {
 		return nil, err
 	}
 	if private {
 		for _, it := range items {
-			it.first, it.last = 0, len(r.Nodes)
+			it.first, it.last = 0, len(scratch)
 		}
 	}
 	p.workspace = place(items)
-	if p.workspace > d.limit {
-		return nil, fmt.Errorf("recipe %s: workspace of %d bytes, limit %d", r.Name, p.workspace, d.limit)
+	if p.workspace > limit {
+		return nil, fmt.Errorf("recipe %s: workspace of %d bytes, limit %d", p.recipe.Name, p.workspace, limit)
 	}
-	for t := range r.Tensors {
+	for t := range p.spots {
 		if s := &p.spots[t]; s.space == workspaceSpace {
 			owner, at := root(aliases, t)
 			if owners[owner] != nil {
@@ -129,15 +158,7 @@ func (d *Device) load(r *recipes.Recipe, private bool) (*Program, error) {
 			}
 		}
 	}
-	for i := range r.Nodes {
-		if !p.views[i] {
-			p.addStep(i, kernels[i], items[i])
-		}
-	}
-	if err := d.reserve(p); err != nil {
-		return nil, err
-	}
-	return p, nil
+	return items[:len(scratch)], nil
 }
 
 // intervals lists what needs workspace memory: first the scratch of each node,

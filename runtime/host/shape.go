@@ -18,6 +18,17 @@ func copyKernel(m *mem) error {
 	return nil
 }
 
+func buildIdentity(n *node) (kernel, error) {
+	x, y := &n.in[0], &n.out[0]
+	if err := n.moves(x, y); err != nil {
+		return nil, err
+	}
+	if err := n.shaped(y, x.dims); err != nil {
+		return nil, err
+	}
+	return copyKernel, nil
+}
+
 func buildReshape(n *node) (kernel, error) {
 	x, y := &n.in[0], &n.out[0]
 	if err := n.moves(x, y); err != nil {
@@ -192,6 +203,31 @@ func buildConcat(n *node) (kernel, error) {
 		}
 		return nil
 	}, nil
+}
+
+func buildConstant(n *node) (kernel, error) {
+	if err := n.same(&n.out[0]); err != nil {
+		return nil, err
+	}
+	f, _ := n.params.FloatOf("value")
+	i, _ := n.params.Int("value")
+	switch n.dt {
+	case dtype.I32:
+		return setAll(int32(i)), nil
+	case dtype.BF16:
+		return setAll(dtype.ToBF16(f)), nil
+	default:
+		return setAll(f), nil
+	}
+}
+
+func setAll[T any](v T) kernel {
+	return func(m *mem) error {
+		for i, y := 0, as[T](m.out[0]); i < len(y); i++ {
+			y[i] = v
+		}
+		return nil
+	}
 }
 
 func buildRange(n *node) (kernel, error) {

@@ -49,6 +49,9 @@ var (
 	castParams = &schema{"ns_CastKernel::Params", []param{
 		{name: "round_mode", typ: recipes.I32},
 	}}
+	constantParams = &schema{"ns_ConstantKernel::Params", []param{
+		{name: "value", typ: recipes.I32, min: math.MinInt32, max: maxI32, value: true},
+	}}
 	rangeParams = &schema{"ns_RangeKernel::Params", []param{
 		{name: "start", typ: recipes.I32, min: math.MinInt32, max: maxI32},
 		{name: "limit", typ: recipes.I32, min: math.MinInt32, max: maxI32},
@@ -144,7 +147,9 @@ var table = map[string]row{
 	"cast_i32_to_i8":   {in: 1, out: 1, params: castParams, build: cast(dtype.I32, dtype.I8, i32ToI8)},
 	"cast_i8_to_i32":   {in: 1, out: 1, params: castParams, build: cast(dtype.I8, dtype.I32, i8ToI32)},
 
+	"constant":   {types: numTypes, in: 0, out: 1, params: constantParams, build: buildConstant},
 	"range":      {types: integers, in: 0, out: 1, params: rangeParams, build: buildRange},
+	"identity":   {in: 1, out: 1, inPlace: 1, build: buildIdentity, view: viewReshape},
 	"reshape":    {in: 1, out: 1, inPlace: 1, build: buildReshape, view: viewReshape},
 	"transpose":  {in: 1, out: 1, params: transposeParams, build: buildTranspose, view: viewTranspose},
 	"broadcast":  {in: 1, out: 1, build: buildBroadcast, view: viewBroadcast},

@@ -1,0 +1,180 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"quill/lower"
+	"quill/recipes"
+	"quill/runtime"
+)
+
+// deployment says what to compile. It is comparable: tests that want the same
+// share what was compiled and opened.
+type deployment struct {
+	model      string // directory of the checkpoint
+	tp, block  int
+	precision  string
+	sharded    bool // the embedding
+	maxLen     int
+	maxSeqs    int
+	maxBatched int
+	buckets    string // lines of a bucket list; "" is the default strategy
+}
+
+// nano is the usual deployment of a small checkpoint: room for the longest
+// expected sequence and some company.
+func nano(name string, tp, block int, precision string) deployment {
+	return deployment{model: modelDir(name), tp: tp, block: block, precision: precision, maxLen: 256, maxSeqs: 4, maxBatched: 64}
+}
+
+func (d deployment) String() string {
+	s := fmt.Sprintf("%s/%s/tp%d/b%d", filepath.Base(d.model), d.precision, d.tp, d.block)
+	if d.sharded {
+		s += "/sharded"
+	}
+	return s
+}
+
+// yaml is the deployment file.
+func (d deployment) yaml(bucketFile string) string {
+	var b strings.Builder
+	embedding := "replicated"
+	if d.sharded {
+		embedding = "sharded"
+	}
+	fmt.Fprintf(&b, "model: %q\nprecision: %s\nembedding: %s\ntensor_parallel: %d\nblock_size: %d\n", d.model, d.precision, embedding, d.tp, d.block)
+	fmt.Fprintf(&b, "max_model_len: %d\nmax_num_seqs: %d\nmax_batched_tokens: %d\n", d.maxLen, d.maxSeqs, d.maxBatched)
+	if d.buckets != "" {
+		fmt.Fprintf(&b, "buckets:\n  strategy: file\n  path: %q\n", bucketFile)
+	}
+	return b.String()
+}
+
+// read writes the deployment's files and reads them back as a user's.
+func (d deployment) read() (*lower.Deployment, error) {
+	dir, err := os.MkdirTemp(scratch, "deployment-")
+	if err != nil {
+		return nil, err
+	}
+	list, path := filepath.Join(dir, "buckets.txt"), filepath.Join(dir, "deployment.yaml")
+	err = errors.Join(os.WriteFile(list, []byte(d.buckets), 0o666), os.WriteFile(path, []byte(d.yaml(list)), 0o666))
+	if err != nil {
+		return nil, err
+	}
+	return lower.ReadDeployment(path)
+}
+
+// compile compiles a deployment anew.
+func (d deployment) compile(ctx context.Context) (*recipes.Bundle, error) {
+	read, err := d.read()
+	if err != nil {
+		return nil, err
+	}
+	b, _, err := lower.Compile(ctx, read, nil)
+	return b, err
+}
+
+// file compiles a deployment anew and writes the bundle.
+func (d deployment) file(ctx context.Context) (path string, err error) {
+	b, err := d.compile(ctx)
+	if err != nil {
+		return "", err
+	}
+	f, err := os.CreateTemp(scratch, "*.quill")
+	if err != nil {
+		return "", err
+	}
+	return f.Name(), errors.Join(f.Close(), recipes.WriteBundle(f.Name(), b))
+}
+
+// served is an opened deployment. Tests that share it take turns.
+type served struct {
+	once sync.Once
+	mu   sync.Mutex
+	*runtime.Session
+	device runtime.Device
+	bundle *recipes.Bundle
+	err    error
+}
+
+var all struct {
+	sync.Mutex
+	served map[deployment]*served
+}
+
+// open gives the test a deployment to itself until the test ends.
+func (d deployment) open(t testing.TB) *served {
+	t.Helper()
+	all.Lock()
+	if all.served == nil {
+		all.served = map[deployment]*served{}
+	}
+	s := all.served[d]
+	if s == nil {
+		s = &served{}
+		all.served[d] = s
+	}
+	all.Unlock()
+	s.once.Do(func() { s.err = s.start(context.Background(), d) })
+	require.NoError(t, s.err, "%v", d)
+	s.mu.Lock()
+	t.Cleanup(s.mu.Unlock)
+	return s
+}
+
+func (s *served) start(ctx context.Context, d deployment) error {
+	path, err := d.file(ctx)
+	if err != nil {
+		return err
+	}
+	if s.bundle, err = recipes.ReadBundle(path); err != nil {
+		return err
+	}
+	s.Session, err = runtime.Open(ctx, path, runtime.Options{
+		Model: d.model,
+		NewDevice: func(ranks int, bytes map[recipes.Buffer]int64) (runtime.Device, error) {
+			s.device, err = runtime.NewHostDevice(ranks, bytes)
+			return s.device, err
+		},
+	})
+	return err
+}
+
+// closeAll closes what tests opened.
+func closeAll() error {
+	var errs []error
+	for d, s := range all.served {
+		if s.Session == nil {
+			continue
+		}
+		if n := s.Info().Counters; n.Sequences != 0 || n.Misses != 0 {
+			errs = append(errs, fmt.Errorf("%v: %d sequences are open, %d steps found no bucket", d, n.Sequences, n.Misses))
+		}
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// score feeds tokens as opt says and returns the logits after each.
+func (s *served) score(t testing.TB, tokens []int32, opt runtime.ScoreOptions) [][]float32 {
+	t.Helper()
+	var rows [][]float32
+	require.NoError(t, s.Score(t.Context(), tokens, opt, func(pos int, logits []float32) error {
+		if pos != len(rows) {
+			return fmt.Errorf("logits of position %d after those of %d others", pos, len(rows))
+		}
+		rows = append(rows, slices.Clone(logits))
+		return nil
+	}))
+	return rows
+}

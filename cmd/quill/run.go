@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"quill/runtime"
+	"quill/runtime/tokenizer"
+)
+
+// defaultMaxNew is how many tokens an answer has at most if nothing is said.
+const defaultMaxNew = 256
+
+type runOptions struct {
+	bundle    string
+	model     string
+	precision string
+	tokens    string
+	prompt    string
+	isText    bool // prompt is given, not tokens
+	maxNew    int
+	exact     bool // maxNew was asked for
+	json      bool
+}
+
+func newRun() *cobra.Command {
+	var o runOptions
+	cmd := &cobra.Command{
+		Use:   "run BUNDLE.quill --model DIR (--tokens IDS | --prompt TEXT)",
+		Short: "Continue a prompt with the likeliest tokens",
+		Long: `Continue a prompt, each time with the likeliest token, until the model ends its
+answer, until --max-new tokens, or until max_model_len of the deployment.
+
+TEXT is in the wire format: control tokens spelled out in it, such as
+<|message_user|>, are recognised, and nothing is added to it. That needs the
+model's tokenizer. IDS are token ids with commas between them.
+
+The answer is written while it is computed, as text if the model has a
+tokenizer and as ids otherwise. --json writes {"tokens":[…],"text":"…"} at the
+end; text is null without a tokenizer. The token that ends the answer is the
+last one of tokens and is not part of text.`,
+		Example: examples(
+			"quill run chat.quill --model models/chat --prompt '<|message_user|><|content_text|>Hello<|end_message|><|message_model|>'",
+			"quill run chat.quill --model models/chat --tokens 34,105,288 --max-new 40 --json",
+			"quill run both.quill --model models/chat --precision f32 --tokens 34,105,288",
+		),
+		Args: oneArg("BUNDLE.quill"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.bundle = args[0]
+			o.isText, o.exact = cmd.Flags().Changed("prompt"), cmd.Flags().Changed("max-new")
+			if err := o.check(cmd); err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	f := cmd.Flags()
+	addModelFlags(cmd, &o.model, &o.precision)
+	f.StringVar(&o.tokens, "tokens", "", "prompt as token ids: 1,2,3")
+	f.StringVar(&o.prompt, "prompt", "", "prompt as text in the wire format")
+	f.IntVar(&o.maxNew, "max-new", defaultMaxNew, "most tokens of the answer")
+	f.BoolVar(&o.json, "json", false, "print the answer as JSON")
+	return cmd
+}
+
+// addModelFlags adds the flags of commands that open a session.
+func addModelFlags(cmd *cobra.Command, model, precision *string) {
+	cmd.Flags().StringVar(model, "model", "", "directory of the checkpoint: config.json and safetensors")
+	cmd.Flags().StringVar(precision, "precision", "", "recipe set to use, bf16 or f32 (default: the bundle's first)")
+}
+
+func checkModelFlags(cmd *cobra.Command, precision string) error {
+	if err := needFlag(cmd, "model", "the directory of the checkpoint"); err != nil {
+		return err
+	}
+	if precision != "" && precision != "bf16" && precision != "f32" {
+		return usagef("--precision %q is neither bf16 nor f32", precision)
+	}
+	return nil
+}
+
+func (o *runOptions) check(cmd *cobra.Command) error {
+	if err := checkModelFlags(cmd, o.precision); err != nil {
+		return err
+	}
+	isTokens := cmd.Flags().Changed("tokens")
+	switch {
+	case isTokens && o.isText:
+		return usagef("--tokens and --prompt are both given: choose one")
+	case !isTokens && !o.isText:
+		return usagef("the prompt is missing: give --tokens or --prompt")
+	case o.maxNew < 1:
+		return usagef("--max-new %d: want at least 1", o.maxNew)
+	}
+	return nil
+}
+
+func (o *runOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
+	var prompt []int32
+	var err error
+	if !o.isText {
+		if prompt, err = parseTokens(o.tokens); err != nil {
+			return err
+		}
+	}
+	tok, err := o.tokenizer(stderr)
+	if err != nil {
+		return err
+	}
+	if o.isText {
+		if prompt = tok.EncodeWithSpecials(o.prompt); len(prompt) == 0 {
+			return errors.New("--prompt is empty")
+		}
+	}
+	s, err := openSession(ctx, o.bundle, o.model, o.precision, stderr)
+	if err != nil {
+		return err
+	}
+	defer s.Close() // everything was read from it
+	limit, err := o.limit(s.Info(), prompt, stderr)
+	if err != nil {
+		return err
+	}
+	a := newAnswer(stdout, tok, s.Info().Model.EOS, !o.json)
+	start := time.Now()
+	if err := generate(ctx, s, prompt, limit, a.push); err != nil {
+		return errors.Join(err, a.end())
+	}
+	if err := a.end(); err != nil {
+		return err
+	}
+	if o.json {
+		return writeJSON(stdout, a.json())
+	}
+	fmt.Fprintln(stderr, dim(stderr, statistics(s.Info().Counters, len(prompt), len(a.tokens), time.Since(start))))
+	return nil
+}
+
+// tokenizer loads the model's tokenizer. Only a text needs one.
+func (o *runOptions) tokenizer(stderr io.Writer) (*tokenizer.Tokenizer, error) {
+	if _, err := os.Stat(o.model); err != nil {
+		return nil, fmt.Errorf("--model: %w", err)
+	}
+	tok, err := tokenizer.Load(o.model)
+	switch {
+	case err == nil:
+		return tok, nil
+	case o.isText:
+		return nil, fmt.Errorf("--prompt: %w", err)
+	case !errors.Is(err, tokenizer.ErrNone):
+		note(stderr, "there will be no text: %v", err)
+	}
+	return nil, nil
+}
+
+// limit checks the prompt and says how many tokens an answer can have.
+func (o *runOptions) limit(info runtime.Info, prompt []int32, stderr io.Writer) (int, error) {
+	if err := checkTokens(prompt, info.Model.ValidVocab); err != nil {
+		return 0, err
+	}
+	longest := info.Deployment.MaxModelLen
+	room := longest - len(prompt)
+	if room < 1 {
+		return 0, fmt.Errorf("the prompt has %s; with max_model_len %d it can have %d and an answer of 1: compile the deployment with a larger max_model_len",
+			count(len(prompt), "token"), longest, longest-1)
+	}
+	if o.exact && o.maxNew > room {
+		note(stderr, "--max-new %d is more than max_model_len %d leaves after %s, at most %d will follow",
+			o.maxNew, longest, count(len(prompt), "token"), room)
+	}
+	return min(o.maxNew, room), nil
+}
+
+// openSession opens a bundle under a meter and passes on its notes.
+func openSession(ctx context.Context, bundle, model, precision string, stderr io.Writer) (*runtime.Session, error) {
+	m := newMeter(stderr, "loading weights", size)
+	defer m.close()
+	s, err := runtime.Open(ctx, bundle, runtime.Options{
+		Model: model, Precision: precision,
+		Progress: func(done, total int64) { m.update(done, total, "") },
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range s.Info().Notes {
+		note(stderr, "%s", n)
+	}
+	return s, nil
+}
+
+// generate continues the prompt greedily. each gets every token and says
+// whether to go on.
+func generate(ctx context.Context, s *runtime.Session, prompt []int32, limit int, each func(int32) (bool, error)) error {
+	q, err := s.NewSequence(len(prompt) + limit)
+	if err != nil {
+		return err
+	}
+	defer q.Close()
+	logits, err := s.Prefill(ctx, q, prompt)
+	if err != nil {
+		return err
+	}
+	batch, rows := []*runtime.Sequence{q}, [][]float32{logits}
+	for n := 1; ; n++ {
+		token := runtime.Argmax(rows[0])
+		more, err := each(token)
+		if err != nil || !more || n == limit {
+			return err
+		}
+		if err := s.DecodeInto(ctx, batch, []int32{token}, rows); err != nil {
+			return err
+		}
+	}
+}
+
+// statistics is the line that ends a run.
+func statistics(c runtime.Counters, prompt, answer int, took time.Duration) string {
+	return fmt.Sprintf("%s in, %d out, %.1f tok/s, %d launches, %d collectives, compiles %d, misses %d",
+		count(prompt, "token"), answer, float64(answer)/max(took.Seconds(), 1e-9), c.Launches, c.Collectives, c.Compiles, c.Misses)
+}
