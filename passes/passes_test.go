@@ -81,7 +81,7 @@ func roundTrip(src string) (string, []filetest.Error) {
 }
 
 func TestFiles(t *testing.T) {
-	r := filetest.Runner{Commands: map[string]filetest.Command{"opt": opt}, RoundTrip: roundTrip}
+	r := filetest.Runner{Commands: map[string]filetest.Command{"opt": opt, "same": same}, RoundTrip: roundTrip}
 	for _, p := range Pipeline() {
 		r.RunDir(t, filepath.Join("testdata", p.Name))
 	}

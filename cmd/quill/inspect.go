@@ -1,3 +1,44 @@
 package main
-import "github.com/spf13/cobra"
-func newInspect() *cobra.Command { return &cobra.Command{Use: "inspect"} }
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"quill/recipes"
+)
+
+func newInspect() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "inspect BUNDLE.quill",
+		Short: "Show what a bundle holds",
+		Long: `Show what a bundle holds: the model and the deployment that it was compiled for
+and, for each precision, its device memory, weights, buckets and nodes.
+
+Bytes are those of one rank. Launches, collectives and nodes are those of one
+step; buckets of one family have the same graph at other sizes.`,
+		Example: examples(
+			"quill inspect chat.quill",
+			"quill inspect chat.quill --json | jq '.sets[].bytes'",
+		),
+		Args: oneArg("BUNDLE.quill"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			b, err := recipes.ReadBundle(args[0])
+			if err != nil {
+				return err
+			}
+			info, err := os.Stat(args[0])
+			if err != nil {
+				return err
+			}
+			r := newReport(args[0], info.Size(), b)
+			if asJSON {
+				return writeJSON(cmd.OutOrStdout(), r)
+			}
+			return r.print(cmd.OutOrStdout())
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	return cmd
+}

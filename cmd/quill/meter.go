@@ -10,8 +10,12 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 )
 
-// lineEvery is how often progress is written where nothing can be redrawn.
-const lineEvery = 3 * time.Second
+// firstLine and lineEvery are when progress is written where nothing can be
+// redrawn: not at all for what takes no time.
+const (
+	firstLine = time.Second
+	lineEvery = 3 * time.Second
+)
 
 // meter shows the progress of one activity: a bar on a terminal, which goes
 // away with close, and a line every few seconds anywhere else.
@@ -29,7 +33,7 @@ type meter struct {
 
 // newMeter begins an activity. unit spells amounts.
 func newMeter(out io.Writer, what string, unit func(int64) string) *meter {
-	m := &meter{what: what, out: out, unit: unit, next: time.Now().Add(lineEvery)}
+	m := &meter{what: what, out: out, unit: unit, next: time.Now().Add(firstLine)}
 	if isTerminal(out) {
 		m.bars = mpb.New(mpb.WithOutput(out), mpb.WithWidth(40))
 	}
@@ -60,7 +64,7 @@ func (m *meter) line(done, total int64) {
 		return
 	}
 	m.next = now.Add(lineEvery)
-	fmt.Fprintf(m.out, "quill: %s: %s of %s  %s\n", m.what, m.unit(done), m.unit(total), m.detail)
+	fmt.Fprintf(m.out, "quill: %s: %s of %s, %s\n", m.what, m.unit(done), m.unit(total), m.detail)
 }
 
 // amount and current are called by the bar, from its own goroutine.

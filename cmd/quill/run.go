@@ -179,11 +179,11 @@ func (o *runOptions) limit(info runtime.Info, prompt []int32, stderr io.Writer) 
 
 // openSession opens a bundle under a meter and passes on its notes.
 func openSession(ctx context.Context, bundle, model, precision string, stderr io.Writer) (*runtime.Session, error) {
-	m := newMeter(stderr, "loading weights", size)
+	m := newMeter(stderr, "loading", size)
 	defer m.close()
 	s, err := runtime.Open(ctx, bundle, runtime.Options{
 		Model: model, Precision: precision,
-		Progress: func(done, total int64) { m.update(done, total, "") },
+		Progress: func(done, total int64) { m.update(done, total, "of weights") },
 	})
 	if err != nil {
 		return nil, err

@@ -47,9 +47,9 @@ type Device struct {
 	// values, then the rounded sums.
 	acc, result []byte
 
-	work    []chan *Launch // one per helper goroutine; the caller is worker 0
-	pending sync.WaitGroup // helpers that still execute the current launch
-	exited  sync.WaitGroup // helper goroutines
+	work    []chan *Launch // one per goroutine; the caller is worker 0
+	pending sync.WaitGroup // goroutines that still execute the current launch
+	exited  sync.WaitGroup // goroutines that still live
 }
 
 // rank is the memory of one rank.

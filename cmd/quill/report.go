@@ -1,0 +1,193 @@
+package main
+
+import "quill/recipes"
+
+// report is what inspect shows. As JSON it is for machines: fields are only
+// ever added.
+type report struct {
+	Bundle     string             `json:"bundle"`
+	FileBytes  int64              `json:"file_bytes"`
+	Format     int                `json:"format"`
+	Quill      string             `json:"quill"`
+	Target     string             `json:"target"`
+	Model      recipes.Model      `json:"model"`
+	Deployment recipes.Deployment `json:"deployment"`
+	// Checkpoint is the number of tensors that a checkpoint has, by part.
+	Checkpoint map[string]int `json:"checkpoint"`
+	Recipes    int            `json:"recipes"` // distinct, of all sets
+	Sets       []setReport    `json:"sets"`
+}
+
+// setReport is one precision.
+type setReport struct {
+	Precision string                   `json:"precision"`
+	Bytes     map[recipes.Buffer]int64 `json:"bytes"` // of one rank
+	Weights   weightsReport            `json:"weights"`
+	Recipes   int                      `json:"recipes"`
+	Buckets   []bucketReport           `json:"buckets"`
+	Families  []familyReport           `json:"families"`
+}
+
+// weightsReport describes the weights map.
+type weightsReport struct {
+	Slots     int   `json:"slots"`
+	Constants int   `json:"constants"` // slots that come from no tensor
+	Tensors   int   `json:"tensors"`   // of the checkpoint
+	Bytes     int64 `json:"bytes"`     // of one rank, without padding
+}
+
+// bucketReport is one plan.
+type bucketReport struct {
+	Name        string        `json:"name"` // as commands take it
+	Phase       recipes.Phase `json:"phase"`
+	Seqs        int           `json:"seqs"`
+	Query       int           `json:"query"`
+	Blocks      int           `json:"blocks"`
+	Family      string        `json:"family"`
+	Launches    int           `json:"launches"`
+	Collectives int           `json:"collectives"`
+	Recipes     int           `json:"recipes"`
+	Nodes       int           `json:"nodes"`
+	ArenaBytes  int64         `json:"arena_bytes"`
+}
+
+// familyReport is all buckets of one graph shape.
+type familyReport struct {
+	Name    string `json:"name"`
+	Buckets int    `json:"buckets"`
+	Recipes int    `json:"recipes"`
+	// Nodes is how many nodes of each GUID a step has.
+	Nodes map[string]span `json:"nodes"`
+}
+
+// span is the smallest and the largest number.
+type span struct {
+	Min int `json:"min"`
+	Max int `json:"max"`
+}
+
+func newReport(path string, size int64, b *recipes.Bundle) *report {
+	r := &report{
+		Bundle: path, FileBytes: size,
+		Format: b.Manifest.Format, Quill: b.Manifest.Quill, Target: b.Manifest.Target, Model: b.Manifest.Model, Deployment: b.Manifest.Deployment,
+		Checkpoint: map[string]int{}, Recipes: len(b.Recipes),
+	}
+	for _, t := range b.Checkpoint {
+		part := t.Part
+		if part == "" {
+			part = recipes.TextPart
+		}
+		r.Checkpoint[part]++
+	}
+	for i := range b.Sets {
+		r.Sets = append(r.Sets, newSetReport(b, &b.Sets[i]))
+	}
+	return r
+}
+
+func newSetReport(b *recipes.Bundle, s *recipes.Set) setReport {
+	r := setReport{Precision: s.Info.Precision, Bytes: s.Info.Bytes, Weights: newWeightsReport(s.Weights)}
+	used := hashSet{}
+	var names []string // in the order of the plans
+	families := map[string][]*recipes.Plan{}
+	for i := range s.Plans {
+		p := &s.Plans[i]
+		used.add(p)
+		if families[p.Family] == nil {
+			names = append(names, p.Family)
+		}
+		families[p.Family] = append(families[p.Family], p)
+		r.Buckets = append(r.Buckets, newBucketReport(b, p))
+	}
+	r.Recipes = len(used)
+	for _, name := range names {
+		r.Families = append(r.Families, newFamilyReport(b, name, families[name]))
+	}
+	return r
+}
+
+func newWeightsReport(ws []recipes.Weight) weightsReport {
+	r := weightsReport{Slots: len(ws)}
+	tensors, places := map[string]bool{}, map[int64]bool{}
+	for i := range ws {
+		w := &ws[i]
+		if w.Tensor == "" {
+			r.Constants++
+		} else {
+			tensors[w.Tensor] = true
+		}
+		if !places[w.Offset] { // slots may share their bytes
+			r.Bytes += w.Bytes()
+		}
+		places[w.Offset] = true
+	}
+	r.Tensors = len(tensors)
+	return r
+}
+
+// hashSet is a set of recipes.
+type hashSet map[recipes.Hash]bool
+
+func (h hashSet) add(p *recipes.Plan) {
+	for i := range p.Steps {
+		if l := p.Steps[i].Launch; l != nil {
+			h[l.Recipe] = true
+		}
+	}
+}
+
+func newBucketReport(b *recipes.Bundle, p *recipes.Plan) bucketReport {
+	at := &p.Bucket
+	r := bucketReport{
+		Name: at.String(), Phase: at.Phase, Seqs: at.Seqs, Query: at.Query, Blocks: at.Blocks,
+		Family: p.Family, ArenaBytes: p.ArenaBytes,
+	}
+	used := hashSet{}
+	used.add(p)
+	r.Recipes = len(used)
+	for _, n := range nodes(b, p) {
+		r.Nodes += n
+	}
+	for i := range p.Steps {
+		if p.Steps[i].Launch != nil {
+			r.Launches++
+		} else {
+			r.Collectives++
+		}
+	}
+	return r
+}
+
+// nodes counts by GUID the nodes that one step executes.
+func nodes(b *recipes.Bundle, p *recipes.Plan) map[string]int {
+	n := map[string]int{}
+	for i := range p.Steps {
+		if l := p.Steps[i].Launch; l != nil {
+			for j := range b.Recipes[l.Recipe].Nodes {
+				n[b.Recipes[l.Recipe].Nodes[j].GUID]++
+			}
+		}
+	}
+	return n
+}
+
+func newFamilyReport(b *recipes.Bundle, name string, plans []*recipes.Plan) familyReport {
+	r := familyReport{Name: name, Buckets: len(plans), Nodes: map[string]span{}}
+	used := hashSet{}
+	steps := make([]map[string]int, len(plans))
+	for i, p := range plans {
+		used.add(p)
+		steps[i] = nodes(b, p)
+		for guid := range steps[i] {
+			r.Nodes[guid] = span{Min: steps[0][guid]}
+		}
+	}
+	r.Recipes = len(used)
+	for guid, s := range r.Nodes {
+		for _, step := range steps {
+			s.Min, s.Max = min(s.Min, step[guid]), max(s.Max, step[guid])
+		}
+		r.Nodes[guid] = s
+	}
+	return r
+}
