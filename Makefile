@@ -30,7 +30,7 @@ soak:
 fuzz:
 	@set -e; for p in $$($(GO) list ./...); do \
 	  for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
-	    echo "== $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p; \
+	    echo "== $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$p; \
 	  done; \
 	done
 
@@ -43,7 +43,8 @@ generate:
 	$(GO) generate ./...
 
 bench:
-	$(GO) test -run '^$$' -bench . -benchtime 2s ./cmd/quill/e2e
+	$(GO) test -run "^$$" -bench . -benchtime 10x ./ir/inkling
+	$(GO) test -run "^$$" -bench . -benchtime 2s ./cmd/quill/e2e
 
 clean:
 	rm -rf bin $(OUT)

@@ -189,7 +189,7 @@ func (d *Deployment) bucketLine(fields []string) ([]recipes.Bucket, error) {
 		}
 		for _, v := range strings.Split(text, ",") {
 			n, err := strconv.Atoi(v)
-			if err != nil || n < 0 || n > maxCount {
+			if err != nil || n < 0 || n > math.MaxInt32 {
 				return nil, fmt.Errorf("%q in %s is not a count", v, f)
 			}
 			lists[key] = append(lists[key], n)

@@ -26,17 +26,9 @@ type Progress func(done, total int, what string)
 
 // Compile compiles a deployment into a bundle. notes are remarks for the user.
 func Compile(ctx context.Context, d *Deployment, progress Progress) (b *recipes.Bundle, notes []string, err error) {
-	path := filepath.Join(d.ModelDir(), "config.json")
-	src, err := os.ReadFile(path)
+	src, cfg, err := d.config()
 	if err != nil {
-		return nil, nil, d.at("model", "%v", err)
-	}
-	cfg, err := inkling.ParseConfig(src)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if err := d.checkModel(cfg); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", d.path, err)
+		return nil, nil, err
 	}
 	buckets, err := d.buckets()
 	if err != nil {
@@ -44,7 +36,7 @@ func Compile(ctx context.Context, d *Deployment, progress Progress) (b *recipes.
 	}
 	fp, err := recipes.Fingerprint(src)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
+		return nil, nil, fmt.Errorf("%s: %w", d.configPath(), err)
 	}
 	b = &recipes.Bundle{
 		Manifest: recipes.Manifest{
@@ -65,7 +57,34 @@ func Compile(ctx context.Context, d *Deployment, progress Progress) (b *recipes.
 	return b, cfg.Notes, nil
 }
 
-// checkpoint lists the tensors that a checkpoint must hold.
+func (d *Deployment) configPath() string { return filepath.Join(d.ModelDir(), "config.json") }
+
+// config reads the model's configuration and checks that the deployment fits.
+func (d *Deployment) config() (src []byte, cfg *inkling.Config, err error) {
+	src, err = os.ReadFile(d.configPath())
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", d.path, d.at("model", "%v", err))
+	}
+	cfg, err = inkling.ParseConfig(src)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", d.configPath(), err)
+	}
+	if err := d.checkModel(cfg); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", d.path, err)
+	}
+	return src, cfg, nil
+}
+
+// Checkpoint lists the tensors that the model's checkpoint must hold, and those
+// of parts that are not served.
+func Checkpoint(d *Deployment) ([]recipes.CheckpointTensor, error) {
+	_, cfg, err := d.config()
+	if err != nil {
+		return nil, err
+	}
+	return checkpoint(cfg), nil
+}
+
 func checkpoint(cfg *inkling.Config) []recipes.CheckpointTensor {
 	ts := cfg.Tensors()
 	out := make([]recipes.CheckpointTensor, len(ts))

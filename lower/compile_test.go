@@ -27,7 +27,7 @@ func TestBundlesAreReproducible(t *testing.T) {
 	var files [][]byte
 	for _, name := range []string{"a.quill", "b.quill"} {
 		path := filepath.Join(dir, name)
-		require.NoError(t, recipes.WriteBundle(path, compileSmall(t, "precision: both\n")))
+		require.NoError(t, recipes.WriteBundle(t.Context(), path, compileSmall(t, "precision: both\n")))
 		data, err := os.ReadFile(path)
 		require.NoError(t, err)
 		files = append(files, data)

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 
 	"quill/ir/inkling"
@@ -70,7 +72,9 @@ func parseDeployment(path string, src []byte) (*Deployment, error) {
 		src: src, path: path,
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(src), yaml.Strict())
-	if err := dec.Decode(d); err != nil {
+	if err := dec.Decode(d); errors.Is(err, io.EOF) {
+		return nil, errors.New("the file is empty")
+	} else if err != nil {
 		return nil, errors.New(yaml.FormatError(err, false, true))
 	}
 	if err := d.check(); err != nil {
@@ -79,49 +83,53 @@ func parseDeployment(path string, src []byte) (*Deployment, error) {
 	return d, nil
 }
 
-// at is an error about one key, with its line where the file has it.
-func (d *Deployment) at(key, format string, args ...any) error {
-	msg := key + ": " + fmt.Sprintf(format, args...)
+// node is a key's value in the file, nil when the file does not have it.
+func (d *Deployment) node(key string) (yaml.Path, ast.Node) {
 	p, err := yaml.PathString("$." + key)
 	if err != nil {
-		return errors.New(msg)
+		return yaml.Path{}, nil
 	}
 	file, err := parser.ParseBytes(d.src, 0)
 	if err != nil {
-		return errors.New(msg)
+		return yaml.Path{}, nil
 	}
-	node, err := p.FilterFile(file)
+	n, err := p.FilterFile(file)
 	if err != nil {
-		return fmt.Errorf("%s (the key is not in the file)", msg)
+		return yaml.Path{}, nil
 	}
-	line := node.GetToken().Position.Line
-	text, err := p.AnnotateSource(d.src, false)
-	if err != nil {
-		return fmt.Errorf("line %d: %s", line, msg)
-	}
-	return fmt.Errorf("line %d: %s\n%s", line, msg, strings.TrimRight(string(text), "\n"))
+	return *p, n
 }
 
-// maxCount bounds the integers of a deployment.
-const maxCount = 1 << 30
+func (d *Deployment) has(key string) bool {
+	_, n := d.node(key)
+	return n != nil
+}
+
+// at is an error about one key's value, with its line where the file has it.
+func (d *Deployment) at(key, format string, args ...any) error {
+	return d.line(key, key+": "+fmt.Sprintf(format, args...))
+}
+
+// line is an error with the line of the key it is about.
+func (d *Deployment) line(key, msg string) error {
+	p, n := d.node(key)
+	if n == nil {
+		return fmt.Errorf("%s (the key is not in the file; this is its default)", msg)
+	}
+	msg = fmt.Sprintf("line %d: %s", n.GetToken().Position.Line, msg)
+	text, err := p.AnnotateSource(d.src, false)
+	if err != nil {
+		return errors.New(msg)
+	}
+	return fmt.Errorf("%s\n%s", msg, strings.TrimRight(string(text), "\n"))
+}
 
 func (d *Deployment) check() error {
 	if d.Model == "" {
 		return errors.New("model: the checkpoint's directory is missing; write model: DIR (relative to this file)")
 	}
-	if d.MaxModelLen == 0 && !bytes.Contains(d.src, []byte("max_model_len")) {
+	if !d.has("max_model_len") {
 		return errors.New("max_model_len: missing; write the longest request to serve, in tokens")
-	}
-	for _, n := range []struct {
-		key string
-		v   int
-	}{
-		{"tensor_parallel", d.TensorParallel}, {"max_model_len", d.MaxModelLen}, {"max_num_seqs", d.MaxNumSeqs},
-		{"block_size", d.BlockSize}, {"max_batched_tokens", d.MaxBatchedTokens},
-	} {
-		if n.v < 1 || n.v > maxCount {
-			return d.at(n.key, "%d is not a number from 1 to %d", n.v, maxCount)
-		}
 	}
 	for _, e := range []struct{ key, v, allowed string }{
 		{"target", d.Target, "gaudi2"},
@@ -139,7 +147,7 @@ func (d *Deployment) check() error {
 	if d.Buckets.Strategy != "file" && d.Buckets.Path != "" {
 		return d.at("buckets.path", "only strategy file reads a file")
 	}
-	return d.checkPool()
+	return d.checkNumbers()
 }
 
 func oneOf(v, allowed string) bool {
@@ -151,22 +159,24 @@ func oneOf(v, allowed string) bool {
 	return false
 }
 
-// maxSlots keeps a cache tensor below 2³¹ slots, which indices are i32 of.
-const maxSlots = 1<<31 - 1
+// maxSeqs bounds a decode step, far beyond any that makes sense: index values
+// have one element a reference, sequence and head.
+const maxSeqs = 4096
 
-func (d *Deployment) checkPool() error {
-	need := ceilDiv(d.MaxModelLen, d.BlockSize)
-	if d.KVBlocks == 0 && !bytes.Contains(d.src, []byte("kv_blocks")) {
-		d.KVBlocks = d.MaxNumSeqs * need
+func (d *Deployment) checkNumbers() error {
+	if !d.has("kv_blocks") && d.BlockSize > 0 {
+		d.KVBlocks = max(1, d.MaxNumSeqs) * max(1, ceilDiv(d.MaxModelLen, d.BlockSize))
 	}
-	if d.KVBlocks < need {
-		return d.at("kv_blocks", "%d blocks of %d tokens hold %d tokens, fewer than one request of max_model_len %d needs (%d blocks)",
-			d.KVBlocks, d.BlockSize, d.KVBlocks*d.BlockSize, d.MaxModelLen, need)
+	if d.MaxNumSeqs > maxSeqs {
+		return d.line("max_num_seqs", fmt.Sprintf("max_num_seqs is %d, want 1 to %d", d.MaxNumSeqs, maxSeqs))
 	}
-	if (d.KVBlocks+2)*d.BlockSize > maxSlots {
-		return fmt.Errorf("kv_blocks: %d blocks of %d tokens are more than 2³¹ slots", d.KVBlocks, d.BlockSize)
+	m := d.manifest()
+	err := m.Check()
+	if err == nil {
+		return nil
 	}
-	return nil
+	key, _, _ := strings.Cut(err.Error(), " ") // the message begins with it
+	return d.line(key, err.Error())
 }
 
 func ceilDiv(a, b int) int { return (a + b - 1) / b }
@@ -192,7 +202,7 @@ func (d *Deployment) options(precision string) inkling.Options {
 	t, _ := dtype.Parse(precision)
 	return inkling.Options{
 		TP: d.TensorParallel, BlockSize: d.BlockSize, Blocks: d.KVBlocks, MaxModelLen: d.MaxModelLen, MaxNumSeqs: d.MaxNumSeqs,
-		MaxBatchedTokens: d.MaxBatchedTokens, Precision: t, ShardedEmbedding: d.Embedding == "sharded",
+		MaxBatchedTokens: min(d.MaxBatchedTokens, d.MaxModelLen), Precision: t, ShardedEmbedding: d.Embedding == "sharded",
 	}
 }
 

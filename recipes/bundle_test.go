@@ -102,7 +102,7 @@ func tinySet(d dtype.Type, h Hash) Set {
 
 func write(t testing.TB, b *Bundle) string {
 	path := filepath.Join(t.TempDir(), "tiny.quill")
-	require.NoError(t, WriteBundle(path, b))
+	require.NoError(t, WriteBundle(t.Context(), path, b))
 	return path
 }
 
@@ -155,26 +155,26 @@ func unzip(t testing.TB, f *zip.File) []byte {
 func TestWriteBundleReplacesWholeOrNotAtAll(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "b.quill")
-	require.NoError(t, WriteBundle(path, tinyBundle(t)))
+	require.NoError(t, WriteBundle(t.Context(), path, tinyBundle(t)))
 	before, err := os.ReadFile(path)
 	require.NoError(t, err)
 
 	bad := tinyBundle(t)
 	bad.Manifest.Deployment.BlockSize = 0
-	require.ErrorContains(t, WriteBundle(path, bad), "block_size is 0")
+	require.ErrorContains(t, WriteBundle(t.Context(), path, bad), "block_size is 0")
 	after, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, before, after)
 
-	require.Error(t, replace(path, func(w io.Writer) error { return fmt.Errorf("disk full") }))
+	require.Error(t, replace(t.Context(), path, func(w io.Writer) error { return fmt.Errorf("disk full") }))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "taken"), 0o777))
-	require.Error(t, WriteBundle(filepath.Join(dir, "taken"), tinyBundle(t)))
-	require.Error(t, WriteBundle(filepath.Join(dir, "no", "b.quill"), tinyBundle(t)))
+	require.Error(t, WriteBundle(t.Context(), filepath.Join(dir, "taken"), tinyBundle(t)))
+	require.Error(t, WriteBundle(t.Context(), filepath.Join(dir, "no", "b.quill"), tinyBundle(t)))
 
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, entries, 2, "something was left behind: %v", entries)
-	require.NoError(t, WriteBundle(path, tinyBundle(t)))
+	require.NoError(t, WriteBundle(t.Context(), path, tinyBundle(t)))
 }
 
 // Every fault of a bundle is found by name, when writing as when reading.
@@ -255,7 +255,7 @@ func TestCheckFindsFaults(t *testing.T) {
 			b := tinyBundle(t)
 			c.harm(b)
 			path := filepath.Join(t.TempDir(), "b.quill")
-			err := WriteBundle(path, b)
+			err := WriteBundle(t.Context(), path, b)
 			require.ErrorContains(t, err, c.want)
 			require.ErrorContains(t, err, path)
 			var z bytes.Buffer
@@ -416,7 +416,7 @@ func TestReadBundleCapsSizes(t *testing.T) {
 
 	b := tinyBundle(t)
 	b.Manifest.Quill = strings.Repeat("x", maxEntry)
-	require.ErrorContains(t, WriteBundle(filepath.Join(t.TempDir(), "b"), b), "manifest.json")
+	require.ErrorContains(t, WriteBundle(t.Context(), filepath.Join(t.TempDir(), "b"), b), "manifest.json")
 }
 
 // Cut anywhere, a bundle is refused; with any byte flipped it is refused or

@@ -15,7 +15,7 @@ import (
 // touch bytes outside its buffers. WriteBundle and ReadBundle call it, so a
 // runtime need not ask again.
 func (b *Bundle) Check() error {
-	if err := b.Manifest.Deployment.check(); err != nil {
+	if err := b.Manifest.Deployment.Check(); err != nil {
 		return fmt.Errorf("deployment: %w", err)
 	}
 	if m := &b.Manifest.Model; m.ValidVocab < 1 || m.ValidVocab > m.Vocab || m.Vocab > math.MaxInt32 {
@@ -55,7 +55,8 @@ const (
 	maxRefs   = 1 << 26
 )
 
-func (d *Deployment) check() error {
+// Check reports a number that is out of bounds, naming its key first.
+func (d *Deployment) Check() error {
 	for _, f := range []struct {
 		name     string
 		val, max int

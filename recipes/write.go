@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,13 +40,13 @@ const flateLevel = 6
 //	recipes/<hash>.json             shared by the sets; canonical bytes
 //
 // Equal bundles give equal bytes. The file appears under path whole or not at
-// all: on an error whatever was there before is still there. The manifest's
-// Format and Sets are taken from this code and from b.Sets.
-func WriteBundle(path string, b *Bundle) error {
+// all: on an error, or when ctx ends, whatever was there before is still there.
+// The manifest's Format and Sets are taken from this code and from b.Sets.
+func WriteBundle(ctx context.Context, path string, b *Bundle) error {
 	if err := b.Check(); err != nil {
 		return fmt.Errorf("bundle %s: %w", path, err)
 	}
-	if err := replace(path, func(w io.Writer) error { return writeZip(w, b) }); err != nil {
+	if err := replace(ctx, path, func(w io.Writer) error { return writeZip(w, b) }); err != nil {
 		return fmt.Errorf("bundle %s: %w", path, err)
 	}
 	return nil
@@ -145,7 +146,7 @@ func writeEntry(z *zip.Writer, name string, method uint16, data []byte) error {
 
 // replace makes write's output the file at path. What was there stays until all
 // of the new file is on the disk: a crash leaves the one or the other.
-func replace(path string, write func(io.Writer) error) (err error) {
+func replace(ctx context.Context, path string, write func(io.Writer) error) (err error) {
 	f, err := createTemp(filepath.Dir(path))
 	if err != nil {
 		return err
@@ -157,7 +158,7 @@ func replace(path string, write func(io.Writer) error) (err error) {
 			_ = os.Remove(f.Name())
 		}
 	}()
-	w := bufio.NewWriter(f)
+	w := bufio.NewWriter(&interruptible{ctx, f})
 	if err = write(w); err != nil {
 		return err
 	}
@@ -170,7 +171,23 @@ func replace(path string, write func(io.Writer) error) (err error) {
 	if err = f.Close(); err != nil {
 		return err
 	}
+	if err = ctx.Err(); err != nil {
+		return err
+	}
 	return os.Rename(f.Name(), path)
+}
+
+// interruptible is a writer that fails once its context has ended.
+type interruptible struct {
+	ctx context.Context
+	w   io.Writer
+}
+
+func (i *interruptible) Write(p []byte) (int, error) {
+	if err := i.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return i.w.Write(p)
 }
 
 // createTemp creates a new file in dir with the mode of any other new file,

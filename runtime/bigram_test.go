@@ -97,7 +97,7 @@ func bigram(t testing.TB) (bundle, model string, embed, head [][]float32) {
 	}
 	b.Sets = []recipes.Set{set}
 	bundle = filepath.Join(t.TempDir(), "bigram.quill")
-	require.NoError(t, recipes.WriteBundle(bundle, b))
+	require.NoError(t, recipes.WriteBundle(t.Context(), bundle, b))
 	return bundle, model, embed, head
 }
 

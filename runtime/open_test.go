@@ -46,7 +46,7 @@ func TestOpenNotesUnusedParts(t *testing.T) {
 	b, err := recipes.ReadBundle(bundle)
 	require.NoError(t, err)
 	b.Checkpoint = append(b.Checkpoint, recipes.CheckpointTensor{Name: "eye", DType: "F32", Shape: []int64{1}, Part: recipes.VisionPart})
-	require.NoError(t, recipes.WriteBundle(bundle, b))
+	require.NoError(t, recipes.WriteBundle(t.Context(), bundle, b))
 	w := safetensors.FromF32("w", []int64{2, 3}, make([]float32, 6))
 	eye := safetensors.FromF32("eye", []int64{1}, []float32{1})
 	require.NoError(t, safetensors.Write(filepath.Join(model, "model.safetensors"), []safetensors.Tensor{w, eye}, nil))
@@ -117,7 +117,7 @@ func TestOpenRefuses(t *testing.T) {
 				b, err := recipes.ReadBundle(bundle)
 				require.NoError(t, err)
 				c.edit(b)
-				require.NoError(t, recipes.WriteBundle(bundle, b))
+				require.NoError(t, recipes.WriteBundle(t.Context(), bundle, b))
 			}
 			if c.model != nil {
 				c.model(t, model)

@@ -77,7 +77,7 @@ func simBundle(t testing.TB, l simLimits) (bundle, model string) {
 	}
 	b.Sets = []recipes.Set{set}
 	bundle = filepath.Join(t.TempDir(), "sim.quill")
-	require.NoError(t, recipes.WriteBundle(bundle, b))
+	require.NoError(t, recipes.WriteBundle(t.Context(), bundle, b))
 	return bundle, model
 }
 

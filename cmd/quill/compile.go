@@ -90,30 +90,18 @@ func compile(ctx context.Context, deployment, out string, stderr io.Writer) (*ma
 	if err != nil {
 		return nil, err
 	}
-	ckpt, err := openWeights(d.ModelDir())
+	notes, err := checkWeights(d)
 	if err != nil {
 		return nil, err
 	}
-	if ckpt != nil {
-		defer ckpt.Close() // nothing was written to it
-	}
-	b, notes, err := build(ctx, d, stderr)
+	b, more, err := build(ctx, d, stderr)
 	if err != nil {
 		return nil, err
 	}
-	if ckpt != nil {
-		unused, err := recipes.CheckCheckpoint(b.Checkpoint, ckpt)
-		if err != nil {
-			return nil, err
-		}
-		notes = append(notes, unused...)
-	} else {
-		notes = append(notes, fmt.Sprintf("%s holds no weights, so there were none to check", d.ModelDir()))
-	}
-	for _, n := range notes {
+	for _, n := range append(notes, more...) {
 		note(stderr, "%s", n)
 	}
-	if err := writeBundle(ctx, out, b); err != nil {
+	if err := recipes.WriteBundle(ctx, out, b); err != nil {
 		return nil, err
 	}
 	return describe(out, b, start)
@@ -126,47 +114,31 @@ func build(ctx context.Context, d *lower.Deployment, stderr io.Writer) (*recipes
 	return lower.Compile(ctx, d, func(done, total int, what string) { m.update(int64(done), int64(total), what) })
 }
 
-// openWeights opens the checkpoint of a model directory, nil if it has no
-// weights at all. A directory that is not there is for the compiler to report.
-func openWeights(dir string) (*safetensors.Checkpoint, error) {
-	entries, err := os.ReadDir(dir)
+// checkWeights compares the weights of the model directory, if it has any, with
+// what the model needs.
+func checkWeights(d *lower.Deployment) (notes []string, err error) {
+	want, err := lower.Checkpoint(d)
 	if err != nil {
-		return nil, nil
+		return nil, err
 	}
-	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), ".safetensors") || strings.HasSuffix(e.Name(), ".safetensors.index.json") {
-			return safetensors.OpenDir(dir)
-		}
+	if !hasWeights(d.ModelDir()) {
+		return []string{d.ModelDir() + " holds no weights, so there were none to check"}, nil
 	}
-	return nil, nil
+	ckpt, err := safetensors.OpenDir(d.ModelDir())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, ckpt.Close()) }()
+	return recipes.CheckCheckpoint(want, ckpt)
 }
 
-// writeBundle writes the bundle in a folder of its own beside path and then
-// moves it there, so that an interrupt can remove everything at any time.
-func writeBundle(ctx context.Context, path string, b *recipes.Bundle) (err error) {
-	tmp, err := os.MkdirTemp(filepath.Dir(path), ".quill-*")
-	if err != nil {
-		return fmt.Errorf("bundle %s: %w", path, err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
-	whole := filepath.Join(tmp, filepath.Base(path))
-	written := make(chan error, 1)
-	go func() { written <- recipes.WriteBundle(whole, b) }()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case err := <-written:
-		if err != nil {
-			return err
+func hasWeights(dir string) bool {
+	for _, pattern := range []string{"*.safetensors", "*.safetensors.index.json"} {
+		if found, err := filepath.Glob(filepath.Join(dir, pattern)); err == nil && len(found) > 0 {
+			return true
 		}
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := os.Rename(whole, path); err != nil {
-		return fmt.Errorf("bundle %s: %w", path, err)
-	}
-	return nil
+	return false
 }
 
 func describe(path string, b *recipes.Bundle, start time.Time) (*made, error) {

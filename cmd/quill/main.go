@@ -17,6 +17,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 )
 
@@ -29,7 +30,6 @@ const (
 )
 
 func main() {
-	// A signal that the caller ignores stays ignored, as under nohup.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // the second signal ends the program at once
 	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))
@@ -53,6 +53,6 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "quill: %v\nRun '%s --help' for usage.\n", usage, cmd.CommandPath())
 		return exitUsage
 	}
-	fmt.Fprintf(stderr, "quill: %v\n", err)
+	fmt.Fprintf(stderr, "quill: %s\n", strings.TrimSpace(err.Error()))
 	return exitError
 }

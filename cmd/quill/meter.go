@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/vbauerster/mpb/v8"
@@ -17,36 +18,41 @@ const (
 	lineEvery = 3 * time.Second
 )
 
+// barWidth is the number of columns of a bar.
+const barWidth = 40
+
 // meter shows the progress of one activity: a bar on a terminal, which goes
 // away with close, and a line every few seconds anywhere else.
 type meter struct {
 	what string
 	out  io.Writer
 	unit func(int64) string
+	bars *mpb.Progress // nil where there is no terminal
+	// detail is read by the bar's goroutine, which others wait for: no mutex.
+	detail atomic.Value
 
-	mu     sync.Mutex
-	detail string
-	next   time.Time // of the next line
-	bars   *mpb.Progress
-	bar    *mpb.Bar
+	mu   sync.Mutex
+	next time.Time // of the next line
+	bar  *mpb.Bar
 }
 
 // newMeter begins an activity. unit spells amounts.
 func newMeter(out io.Writer, what string, unit func(int64) string) *meter {
 	m := &meter{what: what, out: out, unit: unit, next: time.Now().Add(firstLine)}
+	m.detail.Store("")
 	if isTerminal(out) {
-		m.bars = mpb.New(mpb.WithOutput(out), mpb.WithWidth(40))
+		m.bars = mpb.New(mpb.WithOutput(out), mpb.WithWidth(barWidth))
 	}
 	return m
 }
 
-// update may be called from any goroutine.
+// update says how far the activity is, and with what. Any goroutine may call it.
 func (m *meter) update(done, total int64, detail string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.detail = detail
+	m.detail.Store(detail)
 	if m.bars == nil {
-		m.line(done, total)
+		m.line(done, total, detail)
 		return
 	}
 	if m.bar == nil {
@@ -58,24 +64,25 @@ func (m *meter) update(done, total int64, detail string) {
 	m.bar.SetCurrent(done)
 }
 
-func (m *meter) line(done, total int64) {
+func (m *meter) line(done, total int64, detail string) {
 	now := time.Now()
 	if now.Before(m.next) {
 		return
 	}
 	m.next = now.Add(lineEvery)
-	fmt.Fprintf(m.out, "quill: %s: %s of %s, %s\n", m.what, m.unit(done), m.unit(total), m.detail)
+	text := fmt.Sprintf("quill: %s: %s of %s", m.what, m.unit(done), m.unit(total))
+	if detail != "" {
+		text += ", " + detail
+	}
+	fmt.Fprintln(m.out, text)
 }
 
-// amount and current are called by the bar, from its own goroutine.
 func (m *meter) amount(s decor.Statistics) string {
 	return m.unit(s.Current) + " of " + m.unit(s.Total)
 }
 
 func (m *meter) current(decor.Statistics) string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return " " + m.detail
+	return fmt.Sprint(" ", m.detail.Load())
 }
 
 // close ends the activity and clears the bar, whether or not it was full.

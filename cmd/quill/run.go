@@ -69,22 +69,6 @@ last one of tokens and is not part of text.`,
 	return cmd
 }
 
-// addModelFlags adds the flags of commands that open a session.
-func addModelFlags(cmd *cobra.Command, model, precision *string) {
-	cmd.Flags().StringVar(model, "model", "", "directory of the checkpoint: config.json and safetensors")
-	cmd.Flags().StringVar(precision, "precision", "", "recipe set to use, bf16 or f32 (default: the bundle's first)")
-}
-
-func checkModelFlags(cmd *cobra.Command, precision string) error {
-	if err := needFlag(cmd, "model", "the directory of the checkpoint"); err != nil {
-		return err
-	}
-	if precision != "" && precision != "bf16" && precision != "f32" {
-		return usagef("--precision %q is neither bf16 nor f32", precision)
-	}
-	return nil
-}
-
 func (o *runOptions) check(cmd *cobra.Command) error {
 	if err := checkModelFlags(cmd, o.precision); err != nil {
 		return err
@@ -130,7 +114,8 @@ func (o *runOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 	a := newAnswer(stdout, tok, s.Info().Model.EOS, !o.json)
 	start := time.Now()
 	if err := generate(ctx, s, prompt, limit, a.push); err != nil {
-		return errors.Join(err, a.end())
+		_ = a.end() // what can go wrong with it is less than err
+		return err
 	}
 	if err := a.end(); err != nil {
 		return err
@@ -144,8 +129,10 @@ func (o *runOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 
 // tokenizer loads the model's tokenizer. Only a text needs one.
 func (o *runOptions) tokenizer(stderr io.Writer) (*tokenizer.Tokenizer, error) {
-	if _, err := os.Stat(o.model); err != nil {
+	if info, err := os.Stat(o.model); err != nil {
 		return nil, fmt.Errorf("--model: %w", err)
+	} else if !info.IsDir() {
+		return nil, fmt.Errorf("--model: %s is no directory", o.model)
 	}
 	tok, err := tokenizer.Load(o.model)
 	switch {
@@ -175,23 +162,6 @@ func (o *runOptions) limit(info runtime.Info, prompt []int32, stderr io.Writer) 
 			o.maxNew, longest, count(len(prompt), "token"), room)
 	}
 	return min(o.maxNew, room), nil
-}
-
-// openSession opens a bundle under a meter and passes on its notes.
-func openSession(ctx context.Context, bundle, model, precision string, stderr io.Writer) (*runtime.Session, error) {
-	m := newMeter(stderr, "loading", size)
-	defer m.close()
-	s, err := runtime.Open(ctx, bundle, runtime.Options{
-		Model: model, Precision: precision,
-		Progress: func(done, total int64) { m.update(done, total, "of weights") },
-	})
-	if err != nil {
-		return nil, err
-	}
-	for _, n := range s.Info().Notes {
-		note(stderr, "%s", n)
-	}
-	return s, nil
 }
 
 // generate continues the prompt greedily. each gets every token and says

@@ -146,7 +146,10 @@ func (o *scoreOptions) run(ctx context.Context, stderr io.Writer) (*scored, erro
 
 // logits are the rows of all positions, as a file holds them.
 func (o *scoreOptions) logits(ctx context.Context, s *runtime.Session, tokens []int32, vocab int, stderr io.Writer) ([]byte, error) {
-	m := newMeter(stderr, "scoring", func(n int64) string { return fmt.Sprint(n) })
+	if err := checkMemory("the logits", 4*int64(len(tokens))*int64(vocab)); err != nil {
+		return nil, err
+	}
+	m := newMeter(stderr, "scoring positions", func(n int64) string { return fmt.Sprint(n) })
 	defer m.close()
 	data := make([]byte, 4*len(tokens)*vocab)
 	err := s.Score(ctx, tokens, o.feed, func(pos int, logits []float32) error {
@@ -154,7 +157,7 @@ func (o *scoreOptions) logits(ctx context.Context, s *runtime.Session, tokens []
 		for i, v := range logits {
 			binary.LittleEndian.PutUint32(row[4*i:], math.Float32bits(v))
 		}
-		m.update(int64(pos+1), int64(len(tokens)), "positions")
+		m.update(int64(pos+1), int64(len(tokens)), "")
 		return nil
 	})
 	if err != nil && !strings.HasPrefix(err.Error(), "score: ") {

@@ -94,7 +94,7 @@ func (d deployment) file(ctx context.Context) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return f.Name(), errors.Join(f.Close(), recipes.WriteBundle(f.Name(), b))
+	return f.Name(), errors.Join(f.Close(), recipes.WriteBundle(ctx, f.Name(), b))
 }
 
 // served is an opened deployment. Tests that share it take turns.

@@ -43,18 +43,28 @@ type golden struct {
 	logits, bf16 [][]float32
 }
 
-var expectedFiles sync.Map // of *safetensors.File by model; open until the process ends
+// expectedFiles are open until the process ends.
+var expectedFiles struct {
+	sync.Mutex
+	byModel map[string]*safetensors.File
+}
 
 // expected finds a tensor among a model's expected outputs.
 func expected(t testing.TB, model, name string) safetensors.Tensor {
 	t.Helper()
-	f, ok := expectedFiles.Load(model)
-	if !ok {
-		opened, err := safetensors.Open(filepath.Join(modelDir(model), "expected.safetensors"))
+	expectedFiles.Lock()
+	defer expectedFiles.Unlock()
+	f := expectedFiles.byModel[model]
+	if f == nil {
+		var err error
+		f, err = safetensors.Open(filepath.Join(modelDir(model), "expected.safetensors"))
 		require.NoError(t, err)
-		f, _ = expectedFiles.LoadOrStore(model, opened)
+		if expectedFiles.byModel == nil {
+			expectedFiles.byModel = map[string]*safetensors.File{}
+		}
+		expectedFiles.byModel[model] = f
 	}
-	x, ok := f.(*safetensors.File).Tensor(name)
+	x, ok := f.Tensor(name)
 	require.True(t, ok, "no expected tensor %s", name)
 	return x
 }

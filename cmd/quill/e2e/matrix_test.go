@@ -82,14 +82,24 @@ func (f *factors) every() [][]int {
 
 // However a sequence is cut into chunks and decode steps, on however many
 // ranks, alone or in company: the logits are those of the independent
-// implementation. Any two of the choices meet in some trial; the soak runs all
-// combinations.
+// implementation. Any two of the choices meet in some trial.
 func TestLogitsMatchTheIndependentImplementation(t *testing.T) {
+	t.Parallel()
 	f := matrix()
-	rows := f.cover(rand.New(rand.NewPCG(seed(t), 0)))
-	if soak() {
-		rows = f.every()
+	runTrials(t, f.cover(rand.New(rand.NewPCG(seed(t), 0))))
+}
+
+// TestSoakEveryCombination is the same for all combinations.
+func TestSoakEveryCombination(t *testing.T) {
+	t.Parallel()
+	if !soak() {
+		t.Skip("takes half an hour; QUILL_SOAK=1 runs it")
 	}
+	f := matrix()
+	runTrials(t, f.every())
+}
+
+func runTrials(t *testing.T, rows [][]int) {
 	done := map[trial]bool{} // the middle of a short sequence can be another level too
 	for _, row := range rows {
 		r := trialOf(row)

@@ -1,0 +1,90 @@
+package e2e
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+
+	"quill/ir"
+	"quill/ir/inkling"
+	"quill/ir/interp"
+	"quill/recipes/dtype"
+)
+
+// argument makes a value of a parameter for each rank. Ranks that hold the same
+// part of a value get the same one.
+func (e *experiment) argument(i int, p *ir.Param) []*interp.Tensor {
+	outer, rng := e.call.Args[i], rand.New(rand.NewPCG(uint64(i), 5))
+	if outer.Param != nil && outer.Param.Source.PerRank {
+		w, err := interp.Weight(e.mod, outer.Param, nil, nil)
+		require.NoError(e.t, err)
+		return w
+	}
+	ways := max(p.Value.Type.Dist.Ways, 1)
+	parts := make([]*interp.Tensor, ways)
+	for part := range parts {
+		parts[part] = e.draw(outer, p.Value.Type, rng)
+	}
+	out := make([]*interp.Tensor, e.mod.TP)
+	for rank := range out {
+		out[rank] = parts[rank*ways/e.mod.TP]
+	}
+	return out
+}
+
+// draw makes a random value: of an input one that can occur, of a weight one
+// that keeps magnitudes, else anything.
+func (e *experiment) draw(outer *ir.Value, typ ir.Type, rng *rand.Rand) *interp.Tensor {
+	shape := make([]int64, typ.Rank())
+	for i, d := range typ.Shape {
+		shape[i], _ = d.Const()
+	}
+	x := interp.Zeros(typ.DType, shape...)
+	if outer.Param != nil && outer.Param.Kind == ir.Host {
+		e.index(x, outer.Param.Name, rng)
+		return x
+	}
+	require.True(e.t, typ.DType.IsFloat(), "a %s value crosses into the segment", typ)
+	size, shift := 1.0, 0.0
+	if outer.Param != nil && outer.Param.Kind == ir.Weight {
+		if name := outer.Param.Source.Tensor; strings.Contains(name, "norm.weight") {
+			size, shift = 0.1, 1
+		} else {
+			size = 1 / math.Sqrt(float64(shape[len(shape)-1]))
+		}
+	}
+	for i := range x.F {
+		x.F[i] = float32(shift + size*rng.NormFloat64())
+		if typ.DType == dtype.BF16 {
+			x.F[i] = dtype.RoundBF16(x.F[i])
+		}
+	}
+	return x
+}
+
+// index draws an input from the values that it can have; rows that are written
+// differ, since of two writes to one row either may win.
+func (e *experiment) index(x *interp.Tensor, name string, rng *rand.Rand) {
+	o, blocks := e.opt, e.opt.Blocks+2
+	below := func(n int) func(int) int64 { return func(int) int64 { return int64(rng.IntN(n)) } }
+	once := func(n int) func(int) int64 {
+		perm := rng.Perm(n)
+		return func(i int) int64 { return int64(perm[i]) }
+	}
+	value := map[string]func(int) int64{
+		"tokens": below(e.cfg.Vocab), "positions": below(o.MaxModelLen), "slots": once(blocks * o.BlockSize),
+		"q_len": func(int) int64 { return int64(1 + rng.IntN(e.bucket.Query)) }, "conv_read": below(blocks),
+		"conv_rows": once(blocks), "conv_take": below(max(e.bucket.Query, 1) + 1), "conv_write": once(blocks),
+		"ctx_len": below(o.MaxModelLen), "ctx_blocks": below(blocks),
+		"ctx_start": func(int) int64 { return -int64(rng.IntN(e.bucket.Blocks) * o.BlockSize) },
+		"blocks":    below(blocks), "owners": below(max(e.bucket.Seqs, 1)),
+		"ref_start": func(int) int64 { return int64(rng.IntN(o.MaxModelLen/o.BlockSize) * o.BlockSize) },
+		"rows":      below(inkling.CarryRows(o)),
+	}[name]
+	require.NotNil(e.t, value, "input %s", name)
+	for i := range x.I {
+		x.I[i] = value(i)
+	}
+}

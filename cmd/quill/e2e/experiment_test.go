@@ -1,0 +1,121 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"quill/ir"
+	"quill/ir/inkling"
+	"quill/ir/interp"
+	"quill/recipes"
+	"quill/runtime"
+)
+
+// experiment runs a recipe on a device of its own and its segment in the
+// interpreter, on the same inputs.
+type experiment struct {
+	t      *testing.T
+	mod    *ir.Module
+	call   *ir.Op
+	bucket recipes.Bucket
+	recipe *recipes.Recipe
+	opt    inkling.Options
+	cfg    *inkling.Config
+
+	device  runtime.Device
+	binding []recipes.Binding
+}
+
+// segment is the called function.
+func (e *experiment) segment() *ir.Func { return e.call.Attr("callee").Func }
+
+// run returns the largest difference, relative to the largest element of each
+// result.
+func (e *experiment) run() float64 {
+	e.place()
+	defer func() { require.NoError(e.t, e.device.Close()) }()
+	fn := e.segment()
+	args := make([]map[string]*interp.Tensor, e.mod.TP)
+	for rank := range args {
+		args[rank] = map[string]*interp.Tensor{}
+	}
+	for i, p := range fn.Params {
+		for rank, x := range e.argument(i, p) {
+			args[rank][p.Name] = x
+			e.write(rank, &e.recipe.Tensors[i], x)
+		}
+	}
+	e.launch()
+	want, err := interp.Run(e.t.Context(), e.mod, fn, nil, args, interp.Options{})
+	require.NoError(e.t, err)
+	worst := 0.0
+	for i, res := range fn.Results {
+		for rank := range want {
+			x := want[rank][res.Name]
+			got := e.read(rank, e.result(i), x)
+			by, err := interp.MaxAbsDiff(got, x)
+			require.NoError(e.t, err)
+			if by = by / max(scale(x.F), 1e-6); by > worst {
+				worst = by
+			}
+		}
+	}
+	if worst > recipeBounds[e.opt.Precision.String()] {
+		e.t.Logf("%v, %s: off by %.3g", e.bucket, e.call.Loc, worst)
+	}
+	return worst
+}
+
+func (e *experiment) launch() {
+	prog, err := e.device.Load(e.recipe)
+	require.NoError(e.t, err)
+	launch, err := prog.Bind(e.binding)
+	require.NoError(e.t, err)
+	require.NoError(e.t, launch.Run(e.t.Context()))
+}
+
+// place gives every section of the recipe a range of its own.
+func (e *experiment) place() {
+	const align = 128
+	sizes := map[recipes.Buffer]int64{}
+	for _, s := range e.recipe.Sections {
+		e.binding = append(e.binding, recipes.Binding{Buffer: s.Buffer, Offset: sizes[s.Buffer]})
+		sizes[s.Buffer] += (s.Size + align - 1) / align * align
+	}
+	var err error
+	e.device, err = runtime.NewHostDevice(e.mod.TP, sizes)
+	require.NoError(e.t, err)
+}
+
+// result is the tensor that holds a result: the parameter's for a state, else
+// the section that is named for the result.
+func (e *experiment) result(i int) *recipes.Tensor {
+	fn := e.segment()
+	for j, p := range fn.Params {
+		if fn.Results[i].Kind == ir.State && p.Name == fn.Results[i].Name {
+			return &e.recipe.Tensors[j]
+		}
+	}
+	for j := range e.recipe.Tensors {
+		x := &e.recipe.Tensors[j]
+		if x.Section != recipes.Workspace && e.recipe.Sections[x.Section].Name == fmt.Sprintf("out%d", i) {
+			return x
+		}
+	}
+	require.Fail(e.t, "no tensor", "of result %d of @%s", i, fn.Name)
+	return nil
+}
+
+func (e *experiment) write(rank int, at *recipes.Tensor, x *interp.Tensor) {
+	b := e.binding[at.Section]
+	require.NoError(e.t, e.device.Write(rank, b.Buffer, b.Offset+at.Offset, bytesOf(x)))
+}
+
+func (e *experiment) read(rank int, at *recipes.Tensor, like *interp.Tensor) *interp.Tensor {
+	b := e.binding[at.Section]
+	data := make([]byte, at.Bytes())
+	require.NoError(e.t, e.device.Read(rank, b.Buffer, b.Offset+at.Offset, data))
+	return tensorFrom(data, like)
+}

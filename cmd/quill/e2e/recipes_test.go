@@ -1,0 +1,98 @@
+package e2e
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"quill/ir"
+	"quill/ir/inkling"
+	"quill/lower"
+	"quill/recipes"
+)
+
+// recipeBounds are how far a recipe's results may be from those of the segment
+// that it was made of, relative to the largest result of the same name. In BF16
+// a value near the middle of two may round to either, and what is computed of
+// it differs in turn: the bound is a unit of the last place of the largest.
+var recipeBounds = map[string]float64{"f32": 1e-5, "bf16": 1.0 / 128}
+
+// Every recipe, launched on the host device with random inputs, computes what
+// the interpreter makes of its segment.
+func TestRecipesMatchTheirSegments(t *testing.T) {
+	for _, m := range models {
+		for i, tp := range m.tps {
+			for j, precision := range []string{"f32", "bf16"} {
+				if !soak() && (tp > 4 || tp > 1 && i%2 != j) {
+					continue
+				}
+				d := nano(m.name, tp, 8, precision)
+				d.maxLen = 128
+				if !soak() {
+					d.buckets = "prefill q=1,12 c=0,2,16\ndecode b=1 n=4,16\ndecode b=4 n=9,64\n"
+				}
+				t.Run(d.String(), func(t *testing.T) {
+					t.Parallel()
+					recipesMatch(t, d)
+				})
+			}
+		}
+	}
+}
+
+func recipesMatch(t *testing.T, d deployment) {
+	b, err := d.compile(t.Context())
+	require.NoError(t, err)
+	cfg, err := inkling.ReadConfig(filepath.Join(d.model, "config.json"))
+	require.NoError(t, err)
+	set := &b.Sets[0]
+	mods, err := lower.Families(t.Context(), cfg, d.options(), set.Info.Plans)
+	require.NoError(t, err)
+	done := map[recipes.Hash]bool{}
+	for i := range set.Plans {
+		p := &set.Plans[i]
+		m, err := ir.Specialise(mods[inkling.Family(p.Family)], symbols(p.Bucket))
+		require.NoError(t, err)
+		launches := launchesOf(p)
+		for _, op := range m.Entry().Ops {
+			if op.Name() != "call" {
+				continue
+			}
+			require.NotEmpty(t, launches, "plan %v has too few launches", p.Bucket)
+			l := launches[0]
+			launches = launches[1:]
+			if done[l.Recipe] {
+				continue
+			}
+			done[l.Recipe] = true
+			e := experiment{t: t, mod: m, call: op, bucket: p.Bucket, recipe: b.Recipes[l.Recipe], opt: d.options(), cfg: cfg}
+			record(t, "recipes, "+d.precision+" (relative)", e.run(), recipeBounds[d.precision])
+		}
+		require.Empty(t, launches, "plan %v has too many launches", p.Bucket)
+	}
+	require.Len(t, done, len(b.Recipes))
+}
+
+// symbols are the values of a family's symbols in a bucket.
+func symbols(b recipes.Bucket) map[string]int64 {
+	switch {
+	case b.Phase == recipes.Logits:
+		return map[string]int64{"r": int64(b.Seqs)}
+	case b.Phase == recipes.Decode:
+		return map[string]int64{"s": int64(b.Seqs), "n": int64(b.Blocks)}
+	case b.Blocks == 0:
+		return map[string]int64{"q": int64(b.Query)}
+	}
+	return map[string]int64{"q": int64(b.Query), "c": int64(b.Blocks)}
+}
+
+func launchesOf(p *recipes.Plan) []*recipes.Launch {
+	var ls []*recipes.Launch
+	for i := range p.Steps {
+		if l := p.Steps[i].Launch; l != nil {
+			ls = append(ls, l)
+		}
+	}
+	return ls
+}

@@ -1,0 +1,62 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"quill/recipes"
+	"quill/recipes/safetensors"
+	"quill/runtime"
+)
+
+// replay executes single plans of a bundle on a host device, without a session
+// and thus without a whole checkpoint.
+type replay struct {
+	t      testing.TB
+	bundle *recipes.Bundle
+	set    *recipes.Set
+	device runtime.Device
+}
+
+func newReplay(t testing.TB, b *recipes.Bundle, set *recipes.Set) *replay {
+	t.Helper()
+	device, err := runtime.NewHostDevice(b.Manifest.Deployment.TensorParallel, set.Info.Bytes)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, device.Close()) })
+	return &replay{t, b, set, device}
+}
+
+// loadOnly fills constants and those weights that the checkpoint has.
+func (r *replay) loadOnly(dir string) {
+	ckpt, err := safetensors.OpenDir(dir)
+	require.NoError(r.t, err)
+	defer func() { require.NoError(r.t, ckpt.Close()) }()
+	for i := range r.set.Weights {
+		w := &r.set.Weights[i]
+		x, ok := ckpt.Tensor(w.Tensor)
+		if w.Tensor != "" && !ok {
+			continue
+		}
+		for rank := range r.device.Ranks() {
+			mem := r.device.Bytes(rank, recipes.Weights)[w.Offset:][:w.Bytes()]
+			require.NoError(r.t, recipes.FillWeight(mem, w, &x, rank, r.device.Ranks()))
+		}
+	}
+}
+
+// run executes the steps of a plan whose inputs are in the arena.
+func (r *replay) run(p *recipes.Plan) {
+	for i := range p.Steps {
+		if c := p.Steps[i].Collective; c != nil {
+			require.NoError(r.t, r.device.Collective(r.t.Context(), c))
+			continue
+		}
+		l := p.Steps[i].Launch
+		prog, err := r.device.Load(r.bundle.Recipes[l.Recipe])
+		require.NoError(r.t, err)
+		launch, err := prog.Bind(l.Bindings)
+		require.NoError(r.t, err)
+		require.NoError(r.t, launch.Run(r.t.Context()))
+	}
+}

@@ -1,0 +1,329 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"quill/recipes/safetensors"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"quill": main})
+}
+
+// TestScripts runs testdata/script. Beside the commands of testscript there
+// are those below, and models/ has the checkpoints of the repository.
+func TestScripts(t *testing.T) {
+	models, err := filepath.Abs("../../testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(e *testscript.Env) error {
+			return os.Symlink(models, filepath.Join(e.WorkDir, "models"))
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"exits":     exits,
+			"json":      checkJSON,
+			"greedy":    greedy,
+			"chatcase":  chatCase,
+			"breakckpt": breakCheckpoint,
+			"tensor":    writeTensor,
+			"close":     closeTo,
+			"empty":     isEmpty,
+		},
+	})
+}
+
+// exits CODE PROGRAM ARGS… runs a program that must end with that code. A
+// failure writes one error, no trace, and nothing to the standard output.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROGRAM ARGS…")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		exit, ok := errors.AsType[*exec.ExitError](err)
+		if !ok {
+			ts.Fatalf("%v", err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+	text := ts.ReadFile("stderr")
+	if regexp.MustCompile(`panic:|goroutine \d|fatal error:|internal fault`).MatchString(text) {
+		ts.Fatalf("a crash is no error message")
+	}
+	if want == 0 {
+		return
+	}
+	if n := lines(text, `quill: `) - lines(text, `quill: (note|compiling|loading weights|scoring positions): `); n != 1 {
+		ts.Fatalf("%d errors, want 1", n)
+	}
+	if ts.ReadFile("stdout") != "" {
+		ts.Fatalf("output of a failed command")
+	}
+}
+
+// lines counts the lines that begin with a pattern.
+func lines(text, pattern string) int {
+	return len(regexp.MustCompile("(?m)^"+pattern).FindAllString(text, -1))
+}
+
+// json FILE PATH=VALUE… parses a file of one JSON value and compares parts of
+// it with JSON values. A path is keys and indices with dots between them; len
+// is the length of a list.
+func checkJSON(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 {
+		ts.Fatalf("usage: json FILE PATH=VALUE…")
+	}
+	doc := decodeJSON(ts, ts.ReadFile(args[0]))
+	for _, arg := range args[1:] {
+		path, want, _ := strings.Cut(arg, "=")
+		if got := at(ts, doc, path); !reflect.DeepEqual(got, decodeJSON(ts, want)) {
+			ts.Fatalf("%s is %v, want %s", path, got, want)
+		}
+	}
+}
+
+func decodeJSON(ts *testscript.TestScript, text string) any {
+	var v any
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		ts.Fatalf("%q: %v", text, err)
+	}
+	return v
+}
+
+func at(ts *testscript.TestScript, v any, path string) any {
+	for _, key := range strings.Split(path, ".") {
+		switch x := v.(type) {
+		case map[string]any:
+			part, ok := x[key]
+			if !ok {
+				ts.Fatalf("%s: no key %q", path, key)
+			}
+			v = part
+		case []any:
+			if key == "len" {
+				return float64(len(x))
+			}
+			i, err := strconv.Atoi(key)
+			if err != nil || i < 0 || i >= len(x) {
+				ts.Fatalf("%s: no element %q of %d", path, key, len(x))
+			}
+			v = x[i]
+		default:
+			ts.Fatalf("%s: %v has no %q", path, v, key)
+		}
+	}
+	return v
+}
+
+// greedy MODEL sets PROMPT and WANT to the model's reference answer.
+func greedy(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: greedy MODEL")
+	}
+	file := ts.MkAbs(filepath.Join("models", args[0], "expected.safetensors"))
+	for name, tensor := range map[string]string{"PROMPT": "greedy.prompt", "WANT": "greedy.output"} {
+		ids, err := readTokens(file + ":" + tensor)
+		ts.Check(err)
+		ts.Setenv(name, idList(ids))
+	}
+}
+
+func idList(ids []int32) string {
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint(ids), "[]"), " ", ",")
+}
+
+// chatCase N sets PROMPT, PROMPT_TEXT, WANT and WANT_TEXT to a reference
+// conversation of nano-chat; WANT_TEXT is without the end token.
+func chatCase(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: chatcase N")
+	}
+	n, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	var cases []struct {
+		PromptTokens []int32 `json:"prompt_tokens"`
+		PromptText   string  `json:"prompt_text"`
+		Tokens       []int32 `json:"greedy_tokens"`
+		Text         string  `json:"greedy_text"`
+	}
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile("models/nano-chat/cases.json")), &cases))
+	c := cases[n]
+	ts.Setenv("PROMPT", idList(c.PromptTokens))
+	ts.Setenv("PROMPT_TEXT", c.PromptText)
+	ts.Setenv("WANT", idList(c.Tokens))
+	ts.Setenv("WANT_TEXT", strings.TrimSuffix(c.Text, "<|content_model_end_sampling|>"))
+}
+
+// tensor FILE NAME DTYPE SHAPE VALUES writes a file with one tensor of
+// integers; SHAPE is such as 2x3, or scalar.
+func writeTensor(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 5 {
+		ts.Fatalf("usage: tensor FILE NAME DTYPE SHAPE VALUES")
+	}
+	width := map[string]int{"I32": 4, "I64": 8, "F32": 4}[args[2]]
+	t := safetensors.Tensor{Name: args[1], DType: args[2]}
+	if args[3] != "scalar" {
+		for _, d := range strings.Split(args[3], "x") {
+			n, err := strconv.ParseInt(d, 10, 64)
+			ts.Check(err)
+			t.Shape = append(t.Shape, n)
+		}
+	}
+	for _, field := range strings.Split(args[4], ",") {
+		if field == "" {
+			continue
+		}
+		v, err := strconv.ParseInt(field, 10, 64)
+		ts.Check(err)
+		for i := range width {
+			t.Data = append(t.Data, byte(v>>(8*i)))
+		}
+	}
+	ts.Check(safetensors.Write(ts.MkAbs(args[0]), []safetensors.Tensor{t}, nil))
+}
+
+// close FILE:TENSOR FILE:TENSOR TOLERANCE compares F32 tensors: with 0 bit by
+// bit.
+func closeTo(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: close FILE:TENSOR FILE:TENSOR TOLERANCE")
+	}
+	tolerance, err := strconv.ParseFloat(args[2], 64)
+	ts.Check(err)
+	var shapes [2][]int64
+	var values [2][]float32
+	for i := range 2 {
+		path, name, err := splitTensor(args[i])
+		ts.Check(err)
+		f, err := safetensors.Open(ts.MkAbs(path))
+		ts.Check(err)
+		t, ok := f.Tensor(name)
+		if !ok {
+			ts.Fatalf("no tensor %s", args[i])
+		}
+		shapes[i] = t.Shape
+		values[i], err = t.F32()
+		ts.Check(err)
+	}
+	if !reflect.DeepEqual(shapes[0], shapes[1]) {
+		ts.Fatalf("shapes %v and %v", shapes[0], shapes[1])
+	}
+	for i, v := range values[0] {
+		if !(math.Abs(float64(v)-float64(values[1][i])) <= tolerance) {
+			ts.Fatalf("element %d is %v, want %v", i, v, values[1][i])
+		}
+	}
+}
+
+// empty DIR checks that a directory holds nothing.
+func isEmpty(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: empty DIR")
+	}
+	entries, err := os.ReadDir(ts.MkAbs(args[0]))
+	ts.Check(err)
+	if len(entries) > 0 {
+		ts.Fatalf("%s is not empty: %v", args[0], entries)
+	}
+}
+
+// breakCheckpoint KIND MODEL DIR copies a checkpoint and breaks the copy.
+func breakCheckpoint(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: breakckpt KIND MODEL DIR")
+	}
+	dir := ts.MkAbs(args[2])
+	ts.Check(os.CopyFS(dir, os.DirFS(ts.MkAbs(filepath.Join("models", args[1])))))
+	fault, ok := faults[args[0]]
+	if !ok {
+		ts.Fatalf("no fault %q", args[0])
+	}
+	path := filepath.Join(dir, fault.file)
+	data, err := os.ReadFile(path)
+	ts.Check(err)
+	broken := fault.make(bytes.Clone(data))
+	if bytes.Equal(broken, data) {
+		ts.Fatalf("%s changes nothing", args[0])
+	}
+	ts.Check(os.WriteFile(path, broken, 0o666))
+}
+
+const shard = "model-00001-of-00002.safetensors"
+
+// faults are what can be wrong with a checkpoint.
+var faults = map[string]struct {
+	file string
+	make func([]byte) []byte
+}{
+	"truncated-shard": {shard, func(b []byte) []byte { return b[:len(b)-1000] }},
+	"huge-header":     {shard, func(b []byte) []byte { return append([]byte{0, 0, 0, 0, 0, 0, 0, 0x10}, b[8:]...) }}, // 2^60
+	"overlap":         {shard, overlap},
+	"empty-shard":     {shard, func([]byte) []byte { return []byte{} }},
+	"noise-shard":     {shard, func(b []byte) []byte { return bytes.Repeat([]byte{0xa5}, len(b)) }},
+	"negative-shape":  {shard, swap(`"shape":\[\d+`, `"shape":[-1`)},
+	"renamed-tensor":  {"model.safetensors.index.json", swap(`"model\.llm\.norm\.weight"`, `"model.llm.nrom.weight"`)},
+	"index-is-list":   {"model.safetensors.index.json", func([]byte) []byte { return []byte("[]") }},
+	"config-nan":      {"config.json", swap(`"rms_norm_eps": [^,]+`, `"rms_norm_eps": NaN`)},
+	"config-huge":     {"config.json", swap(`"rms_norm_eps": [^,]+`, `"rms_norm_eps": 1e999`)},
+	"config-negative": {"config.json", swap(`"hidden_size": \d+`, `"hidden_size": -64`)},
+	"config-zero":     {"config.json", swap(`"num_attention_heads": \d+`, `"num_attention_heads": 0`)},
+	"config-layers":   {"config.json", swap(`"num_hidden_layers": \d+`, `"num_hidden_layers": 1000000000`)},
+	"config-list":     {"config.json", func([]byte) []byte { return []byte("[1, 2, 3]") }},
+	"config-cut":      {"config.json", func(b []byte) []byte { return b[:len(b)/2] }},
+	"config-empty":    {"config.json", func([]byte) []byte { return []byte{} }},
+	"config-deep":     {"config.json", func([]byte) []byte { return bytes.Repeat([]byte("["), 1<<20) }},
+	"config-other":    {"config.json", swap(`"route_scale": [\d.]+`, `"route_scale": 4.5`)},
+	"config-missing":  {"config.json", swap(`"d_rel": \d+,`, ``)},
+	"wider":           {"config.json", swap(`"dense_intermediate_size": \d+`, `"dense_intermediate_size": 192`)},
+}
+
+// swap replaces the first match of a pattern.
+func swap(pattern, by string) func([]byte) []byte {
+	return func(b []byte) []byte {
+		at := regexp.MustCompile(pattern).FindIndex(b)
+		if at == nil {
+			return b
+		}
+		return append(append(bytes.Clone(b[:at[0]]), by...), b[at[1]:]...)
+	}
+}
+
+// overlap moves the second tensor of a header over the first, keeping the
+// header's length.
+func overlap(b []byte) []byte {
+	offsets := regexp.MustCompile(`"data_offsets":\[(\d+),(\d+)\]`)
+	for _, m := range offsets.FindAllSubmatchIndex(b[:min(len(b), 1<<20)], -1) {
+		from, _ := strconv.Atoi(string(b[m[2]:m[3]]))
+		to, _ := strconv.Atoi(string(b[m[4]:m[5]]))
+		moved := fmt.Sprintf(`"data_offsets":[%d,%d]`, from-2, to-2)
+		if from > 2 && len(moved) == m[1]-m[0] {
+			copy(b[m[0]:], moved)
+			break
+		}
+	}
+	return b
+}
