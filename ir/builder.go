@@ -99,6 +99,11 @@ func typeOp(m *Module, o *Op) ([]Type, error) {
 	if err := checkOperands(o); err != nil {
 		return nil, err
 	}
+	for i, a := range o.Args {
+		if msg := distProblem(m, a.Type); msg != "" {
+			return nil, &ruleError{code: "V16", msg: fmt.Sprintf("%s: operand %d is %s", o.Name(), i, msg)}
+		}
+	}
 	if err := checkAttrs(o); err != nil {
 		return nil, err
 	}

@@ -1,8 +1,12 @@
 package ir
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/mattn/go-runewidth"
 )
 
 // Diag is one problem in an IR text or module.
@@ -43,37 +47,49 @@ func (d *Diag) Error() string {
 	return b.String()
 }
 
-// caretPad is the white space under the line up to a column; tabs stay tabs so
-// that the caret lines up.
+// caretPad is the white space under the line up to a column in bytes; tabs stay
+// tabs and wide characters take two columns, so that the caret lines up.
 func caretPad(line string, col int) string {
 	var b strings.Builder
 	for i, r := range line {
-		if i >= col-1 {
-			break
-		}
-		if r == '\t' {
+		switch {
+		case i >= col-1:
+			return b.String()
+		case r == '\t':
 			b.WriteByte('\t')
-		} else {
-			b.WriteByte(' ')
+		default:
+			b.WriteString(strings.Repeat(" ", widths.RuneWidth(r)))
 		}
 	}
 	return b.String()
 }
 
+// widths takes characters of ambiguous width as narrow, whatever the locale.
+var widths = runewidth.Condition{StrictEmojiNeutral: true}
+
 // Diags are all problems found, in order of place.
 type Diags []*Diag
 
+// mostDiags is the number of diagnostics that are shown.
+const mostDiags = 20
+
 func (ds Diags) Error() string {
-	const most = 20
 	var parts []string
 	for i, d := range ds {
-		if i == most {
-			parts = append(parts, fmt.Sprintf("and %d more", len(ds)-most))
+		if i == mostDiags {
+			parts = append(parts, fmt.Sprintf("and %d more", len(ds)-mostDiags))
 			break
 		}
 		parts = append(parts, d.Error())
 	}
 	return strings.Join(parts, "\n")
+}
+
+// sort puts diagnostics into the order of place; those without one keep theirs.
+func (ds Diags) sort() {
+	slices.SortStableFunc(ds, func(a, b *Diag) int {
+		return cmp.Or(cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Col, b.Pos.Col))
+	})
 }
 
 // withSource attaches file name and source lines to diagnostics.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,12 +23,7 @@ type term struct {
 }
 
 // D is the constant size n.
-func D(n int64) Dim {
-	if n == 0 {
-		return Dim{}
-	}
-	return Dim{[]term{{coef: n}}}
-}
+func D(n int64) Dim { return canonical([]term{{coef: n}}) }
 
 // SymDim is the size named by a symbol.
 func SymDim(name string) Dim { return Dim{[]term{{1, []string{name}}}} }
@@ -58,12 +52,23 @@ func (d Dim) Equal(e Dim) bool {
 	})
 }
 
-// maxTerms bounds polynomials; real ones have at most a handful of terms. What
-// is larger saturates and is then refused as too large.
-const maxTerms = 1 << 10
+// maxTerms and maxDegree bound polynomials; real ones have at most a handful of
+// terms of low degree.
+const (
+	maxTerms  = 1 << 10
+	maxDegree = 32
+)
+
+// tooLarge stands for every polynomial that is beyond the bounds above or has a
+// coefficient beyond 64 bits. It stays what it is in sums and products, so that
+// an absurd size never becomes a small one, and the verifier refuses it.
+var tooLarge = Dim{[]term{{coef: inf}}}
+
+// isTooLarge reports whether d is tooLarge.
+func (d Dim) isTooLarge() bool { return d.Is(inf) }
 
 // Add is d + e.
-func (d Dim) Add(e Dim) Dim { return canonical(append(slices.Clone(d.terms), e.terms...)) }
+func (d Dim) Add(e Dim) Dim { return canonical(slices.Concat(d.terms, e.terms)) }
 
 // Sub is d − e.
 func (d Dim) Sub(e Dim) Dim { return d.Add(e.Mul(D(-1))) }
@@ -71,21 +76,35 @@ func (d Dim) Sub(e Dim) Dim { return d.Add(e.Mul(D(-1))) }
 // Mul is d · e.
 func (d Dim) Mul(e Dim) Dim {
 	if len(d.terms)*len(e.terms) > maxTerms {
-		return D(math.MaxInt64)
+		return tooLarge
 	}
 	var ts []term
 	for _, a := range d.terms {
 		for _, b := range e.terms {
-			syms := slices.Concat(a.syms, b.syms)
-			slices.Sort(syms)
-			ts = append(ts, term{satMul(a.coef, b.coef), syms})
+			ts = append(ts, term{satMul(a.coef, b.coef), mergeSyms(a.syms, b.syms)})
 		}
 	}
 	return canonical(ts)
 }
 
+// mergeSyms joins two sorted lists.
+func mergeSyms(a, b []string) []string {
+	switch {
+	case len(a) == 0:
+		return b
+	case len(b) == 0:
+		return a
+	}
+	syms := slices.Concat(a, b)
+	slices.Sort(syms)
+	return syms
+}
+
 // Div is d / e where that is exact: e is a monomial that divides every term.
 func (d Dim) Div(e Dim) (Dim, bool) {
+	if d.isTooLarge() || e.isTooLarge() {
+		return Dim{}, false
+	}
 	if len(e.terms) != 1 {
 		if d.Equal(e) && len(e.terms) > 0 {
 			return D(1), true
@@ -111,7 +130,7 @@ func (d Dim) Div(e Dim) (Dim, bool) {
 	return canonical(ts), true
 }
 
-// canonical sorts terms and merges equal monomials.
+// canonical sorts terms and merges equal monomials. It may reorder ts.
 func canonical(ts []term) Dim {
 	slices.SortStableFunc(ts, func(a, b term) int {
 		if c := cmp.Compare(len(b.syms), len(a.syms)); c != 0 {
@@ -119,7 +138,7 @@ func canonical(ts []term) Dim {
 		}
 		return slices.Compare(a.syms, b.syms)
 	})
-	out := ts[:0:0]
+	var out []term
 	for _, t := range ts {
 		if n := len(out); n > 0 && slices.Equal(out[n-1].syms, t.syms) {
 			out[n-1].coef = satAdd(out[n-1].coef, t.coef)
@@ -128,6 +147,12 @@ func canonical(ts []term) Dim {
 		out = append(out, t)
 	}
 	out = slices.DeleteFunc(out, func(t term) bool { return t.coef == 0 })
+	switch {
+	case len(out) == 0:
+		return Dim{}
+	case len(out) > maxTerms || len(out[0].syms) > maxDegree || slices.ContainsFunc(out, func(t term) bool { return saturated(t.coef) }):
+		return tooLarge
+	}
 	return Dim{out}
 }
 
@@ -150,7 +175,7 @@ func (d Dim) String() string {
 			coef = -coef
 		}
 		if coef != 1 || len(t.syms) == 0 {
-			b.WriteString(strconv.FormatUint(uint64(coef), 10)) // MinInt64 negates to itself; unsigned prints it right
+			b.WriteString(strconv.FormatInt(coef, 10))
 			if len(t.syms) > 0 {
 				b.WriteByte('*')
 			}
@@ -209,7 +234,7 @@ func (d Dim) subst(env map[string]Dim) Dim {
 	return sum
 }
 
-// bounds is an interval.
+// bounds is an interval; inf and −inf stand for all that is beyond 64 bits.
 type bounds struct{ lo, hi int64 }
 
 // bound computes an interval that contains d for all symbol values in env.
@@ -220,11 +245,22 @@ func (d Dim) bound(env map[string]bounds) bounds {
 		for _, s := range t.syms {
 			v, ok := env[s]
 			if !ok {
-				v = bounds{math.MinInt64, math.MaxInt64}
+				v = bounds{-inf, inf}
 			}
 			p = p.mul(v)
 		}
-		sum = bounds{satAdd(sum.lo, p.lo), satAdd(sum.hi, p.hi)}
+		sum = sum.add(p)
+	}
+	return sum
+}
+
+func (a bounds) add(b bounds) bounds {
+	sum := bounds{satAdd(a.lo, b.lo), satAdd(a.hi, b.hi)}
+	if a.lo == -inf || b.lo == -inf { // even where the other is inf
+		sum.lo = -inf
+	}
+	if a.hi == inf || b.hi == inf {
+		sum.hi = inf
 	}
 	return sum
 }
@@ -234,44 +270,41 @@ func (a bounds) mul(b bounds) bounds {
 	return bounds{slices.Min(ps), slices.Max(ps)}
 }
 
-func saturated(v int64) bool { return v == math.MaxInt64 || v == math.MinInt64 }
+// inf is where numbers saturate, so that an absurd size becomes an error
+// instead of a small one.
+const inf = math.MaxInt64
 
-// satAdd and satMul saturate, so that an absurd size becomes an error instead
-// of a small one.
+func saturated(v int64) bool { return v == inf || v <= -inf }
+
+// satAdd adds; what is saturated stays so.
 func satAdd(a, b int64) int64 {
 	s := a + b
 	switch {
+	case saturated(a):
+		return a
+	case saturated(b):
+		return b
 	case a > 0 && b > 0 && s <= 0:
-		return math.MaxInt64
-	case a < 0 && b < 0 && s >= 0:
-		return math.MinInt64
+		return inf
+	case a < 0 && b < 0 && (s >= 0 || s < -inf):
+		return -inf
 	}
 	return s
 }
 
+// satMul multiplies.
 func satMul(a, b int64) int64 {
 	if a == 0 || b == 0 {
 		return 0
 	}
-	hi, lo := bits.Mul64(absU(a), absU(b))
-	neg := a < 0 != (b < 0)
-	if hi != 0 || lo > math.MaxInt64 {
-		if neg {
-			return math.MinInt64
+	p := a * b
+	if a == math.MinInt64 || b == math.MinInt64 || p == math.MinInt64 || p/b != a {
+		if a < 0 != (b < 0) {
+			return -inf
 		}
-		return math.MaxInt64
+		return inf
 	}
-	if neg {
-		return -int64(lo)
-	}
-	return int64(lo)
-}
-
-func absU(a int64) uint64 {
-	if a < 0 {
-		return -uint64(a)
-	}
-	return uint64(a)
+	return p
 }
 
 // Sym is a declared symbol: a size known only when a bucket is chosen, or one
@@ -298,17 +331,20 @@ func (s *Sym) String() string {
 	return fmt.Sprintf("sym %s = %s(%s, %s)", s.Name, s.Def.Fn, s.Def.X, s.Def.Y)
 }
 
-// eval computes a derived symbol; x and y are the values of its arguments.
+// eval computes a derived symbol; x and y are the values of its arguments. It
+// keeps what is saturated, and is monotonic in x and, for min and max, in y.
 func (f *SymDef) eval(x, y int64) int64 {
-	switch f.Fn {
-	case "floor":
-		return floorDiv(x, y)
-	case "ceil":
-		return -floorDiv(-x, y)
-	case "min":
+	switch {
+	case f.Fn == "min":
 		return min(x, y)
+	case f.Fn == "max":
+		return max(x, y)
+	case saturated(x):
+		return x
+	case f.Fn == "floor":
+		return floorDiv(x, y)
 	}
-	return max(x, y)
+	return -floorDiv(-x, y)
 }
 
 func floorDiv(x, y int64) int64 {
@@ -319,9 +355,12 @@ func floorDiv(x, y int64) int64 {
 	return q
 }
 
-// FloorDiv is floor(x/n) as a size where that is a polynomial: every
-// non-constant coefficient of x is a multiple of n.
+// FloorDiv is floor(x/n) for positive n as a size where that is a polynomial:
+// every non-constant coefficient of x is a multiple of n.
 func FloorDiv(x Dim, n int64) (Dim, bool) {
+	if n < 1 || x.isTooLarge() {
+		return Dim{}, false
+	}
 	var ts []term
 	rest := int64(0)
 	for _, t := range x.terms {

@@ -20,6 +20,21 @@ func nonLinear(o *Op) error {
 	return &ruleError{code: "V09", msg: fmt.Sprintf("%s is not linear and cannot work on a partial value", o.Name()), help: reduceHelp}
 }
 
+// distProblem says what is wrong with a type's distribution by itself, "" if
+// nothing. The rules below rely on that being so of their operands.
+func distProblem(m *Module, t Type) string {
+	d := t.Dist
+	switch {
+	case d.Kind == Sharded && (d.Axis < 0 || d.Axis >= t.Rank()):
+		return fmt.Sprintf("sharded along axis %d of rank %d", d.Axis, t.Rank())
+	case d.Kind == Sharded && (d.Ways < 2 || m.TP%d.Ways != 0):
+		return fmt.Sprintf("sharded %d ways on %s; want a divisor of the ranks, at least 2", d.Ways, plural(m.TP, "rank"))
+	case d.Kind == Partial && m.TP < 2:
+		return "partial on a single rank"
+	}
+	return ""
+}
+
 // inferDist sets the distribution of the result types.
 func inferDist(m *Module, o *Op, ts []Type) error {
 	if o.Def.Dist == ops.DistCall || o.Def.Dist == ops.DistNone {
@@ -144,6 +159,9 @@ func distMul(_ *Module, o *Op, result Type) (Dist, error) {
 
 func distUnaryLinear(_ *Module, o *Op, result Type) (Dist, error) {
 	d := arg(o, 0).Dist
+	if d.Kind == Partial && o.Name() == "cast" && !(arg(o, 0).DType.IsFloat() && result.DType.IsFloat()) {
+		return d, nonLinear(o) // integers truncate, clamp and wrap
+	}
 	if d.Kind == Sharded && !result.Shape[d.Axis].Equal(arg(o, 0).Shape[d.Axis]) {
 		return d, distErr("", "%s changes the sharded axis %d", o.Name(), d.Axis)
 	}
@@ -314,12 +332,10 @@ func matmulFree(o *Op, result Type, dx, dy Dist) (Dist, error) {
 	case dx.Kind != Sharded && dy.Kind != Sharded:
 		return Dist{}, nil
 	case dx.Kind == Sharded && dy.Kind == Sharded:
-		// Along a batch axis the coarser sharding may be held by groups of
-		// ranks (grouped key/value heads); both then cover the same range.
-		if dx.Axis != dy.Axis || dx.Axis >= r-2 || max(dx.Ways, dy.Ways)%min(dx.Ways, dy.Ways) != 0 {
+		if dx.Axis != dy.Axis || dx.Axis >= r-2 {
 			return Dist{}, distErr("", "matmul of a value %s and one %s", dx.describe(), dy.describe())
 		}
-		return Shard(dx.Axis, max(dx.Ways, dy.Ways)), nil
+		return matmulBatch(o, dx, dy)
 	}
 	d, other, name := dx, arg(o, 1), "y"
 	if dy.Kind == Sharded {
@@ -330,6 +346,24 @@ func matmulFree(o *Op, result Type, dx, dy Dist) (Dist, error) {
 			"matmul: %s is replicated but has size %s along batch axis %d, along which the other operand is sharded", name, other.Shape[d.Axis], d.Axis)
 	}
 	return d, nil
+}
+
+// matmulBatch joins two shardings of one batch axis. Shards of equal number must
+// be of equal size. Else one value is held by groups of ranks (key/value heads
+// that query heads share): its shards are single elements, each of which goes
+// with all elements that the ranks of the group hold of the other.
+func matmulBatch(o *Op, dx, dy Dist) (Dist, error) {
+	nx, ny := arg(o, 0).Shape[dx.Axis], arg(o, 1).Shape[dy.Axis]
+	switch {
+	case dx.Ways == dy.Ways && nx.Equal(ny):
+		return dx, nil
+	case dx.Ways > dy.Ways && dx.Ways%dy.Ways == 0 && ny.Is(1):
+		return dx, nil
+	case dy.Ways > dx.Ways && dy.Ways%dx.Ways == 0 && nx.Is(1):
+		return dy, nil
+	}
+	return Dist{}, distErr("shards of equal number must have equal size; what groups of ranks share must have size 1",
+		"matmul: batch axis %d is %s in %d shards on one side and %s in %d on the other", dx.Axis, nx, dx.Ways, ny, dy.Ways)
 }
 
 func distGather(_ *Module, o *Op, _ Type) (Dist, error) {
@@ -359,6 +393,9 @@ func distGatherElements(_ *Module, o *Op, result Type) (Dist, error) {
 		if v.Type.Dist.Kind == Sharded && v.Type.Dist.Axis == a {
 			return Dist{}, distErr("gather it first with all_gather", "gather_elements: %s is sharded along the gathered axis %d", operandName(o, i), a)
 		}
+	}
+	if x, index := arg(o, 0).Dist, arg(o, 1).Dist; x.Kind != Sharded && index.Kind == Sharded {
+		return Dist{}, distErr("", "gather_elements: the index is %s and x is replicated", index.describe())
 	}
 	return joinShards(o, result)
 }
@@ -449,11 +486,18 @@ func distEmbedding(m *Module, o *Op, _ Type) (Dist, error) {
 }
 
 func distAllReduce(_ *Module, o *Op, _ Type) (Dist, error) {
-	if d := arg(o, 0).Dist; d.Kind != Partial {
-		return Dist{}, &ruleError{code: "V08", msg: fmt.Sprintf("all_reduce of a %s value: reducing what is not partial multiplies it by the number of ranks", d.describe()),
-			help: "remove the all_reduce"}
+	d := arg(o, 0).Dist
+	if d.Kind == Partial {
+		return Dist{}, nil
 	}
-	return Dist{}, nil
+	help := "remove the all_reduce"
+	if d.Kind == Sharded {
+		help = "join shards with all_gather"
+	}
+	return Dist{}, &ruleError{
+		code: "V08", help: help,
+		msg: fmt.Sprintf("all_reduce of a %s value: reducing what is not partial multiplies it by the number of ranks", d.describe()),
+	}
 }
 
 func distAllGather(m *Module, o *Op, _ Type) (Dist, error) {

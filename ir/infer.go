@@ -2,6 +2,7 @@ package ir
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"quill/ir/ops"
@@ -35,11 +36,19 @@ func infer(m *Module, o *Op) ([]Type, error) {
 	if err != nil {
 		return nil, err
 	}
+	for _, t := range ts {
+		if t.Rank() > maxRank {
+			return nil, shapeErr("%s: the result has rank %d, more than %d", o.Name(), t.Rank(), maxRank)
+		}
+	}
 	if err := inferDist(m, o, ts); err != nil {
 		return nil, err
 	}
 	return ts, nil
 }
+
+// maxRank bounds shapes: a chain of gathers would double the rank at each op.
+const maxRank = 16
 
 // shapeRules gives element type and shape of each op's results.
 var shapeRules = map[string]func(*Op) ([]Type, error){
@@ -86,6 +95,22 @@ func one(t dtype.Type, shape ...Dim) ([]Type, error) {
 }
 
 func arg(o *Op, i int) Type { return o.Args[i].Type }
+
+// holds reports whether a type holds a number, once it is rounded to it.
+func holds(t dtype.Type, v float64) bool {
+	switch t {
+	case dtype.F32:
+		return !math.IsNaN(v) && !math.IsInf(float64(float32(v)), 0)
+	case dtype.BF16:
+		return !math.IsNaN(v) && !math.IsInf(float64(dtype.RoundBF16(float32(v))), 0)
+	}
+	bits := 8*t.Size() - 1 // without the sign
+	low, high := -math.Ldexp(1, bits), math.Ldexp(1, bits)
+	if t == dtype.U8 {
+		low, high = 0, 256
+	}
+	return v == math.Trunc(v) && low <= v && v < high
+}
 
 // wantRank and the like keep the rules below readable.
 func wantRank(o *Op, i, rank int) error {
@@ -480,7 +505,7 @@ func allGatherRule(o *Op) ([]Type, error) {
 func callRule(o *Op) ([]Type, error) {
 	f := o.Attr("callee").Func
 	if len(o.Args) != len(f.Params) {
-		return nil, &ruleError{code: "V17", msg: fmt.Sprintf("call: @%s takes %d arguments, got %d", f.Name, len(f.Params), len(o.Args))}
+		return nil, &ruleError{code: "V17", msg: fmt.Sprintf("call: @%s takes %s, got %d", f.Name, plural(len(f.Params), "argument"), len(o.Args))}
 	}
 	for i, p := range f.Params {
 		if a := arg(o, i); !a.Equal(p.Value.Type) {
@@ -502,10 +527,10 @@ func checkOperands(o *Op) error {
 	}
 	if o.Def.Variadic() {
 		if len(o.Args) < want {
-			return operandErr("%s takes at least %d operands, got %d", o.Name(), want, len(o.Args))
+			return operandErr("%s takes at least %s, got %d", o.Name(), plural(want, "operand"), len(o.Args))
 		}
 	} else if len(o.Args) != want {
-		return operandErr("%s takes %d operands, got %d", o.Name(), want, len(o.Args))
+		return operandErr("%s takes %s, got %d", o.Name(), plural(want, "operand"), len(o.Args))
 	}
 	for i, a := range o.Args {
 		def := o.Def.Operands[min(i, want-1)]
@@ -539,9 +564,13 @@ func elemOK(e ops.Elem, t dtype.Type) bool {
 
 // checkAttrs checks that exactly the table's attributes are there.
 func checkAttrs(o *Op) error {
-	for _, a := range o.Attrs {
+	for i := range o.Attrs {
+		a := &o.Attrs[i]
 		if _, ok := o.Def.Attr(a.Name); !ok {
 			return &ruleError{code: "V05", msg: fmt.Sprintf("%s has no attribute %s", o.Name(), a.Name)}
+		}
+		if o.Attr(a.Name) != a {
+			return &ruleError{code: "V05", msg: fmt.Sprintf("%s: attribute %s is given twice", o.Name(), a.Name)}
 		}
 	}
 	for _, d := range o.Def.Attrs {

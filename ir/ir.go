@@ -28,6 +28,7 @@ type Module struct {
 	TP    int
 	Syms  []*Sym
 	Funcs []*Func
+	Pos   Pos
 }
 
 // Entry is the module's last function, nil when it has none.
@@ -235,7 +236,8 @@ func (l Loc) String() string {
 	return strings.Join(parts, " ")
 }
 
-// Pos is a place in a text file; the zero value is unknown.
+// Pos is a place in a text file, both counted from 1, Col in bytes; the zero
+// value is unknown.
 type Pos struct{ Line, Col int }
 
 // Type is the type of a value.
@@ -252,6 +254,15 @@ func T(t dtype.Type, shape ...Dim) Type { return Type{DType: t, Shape: shape} }
 func (t Type) With(d Dist) Type {
 	t.Dist = d
 	return t
+}
+
+// global is the type of the whole value that the ranks hold parts of.
+func (t Type) global() Type {
+	shape := slices.Clone(t.Shape)
+	if d := t.Dist; d.Kind == Sharded {
+		shape[d.Axis] = shape[d.Axis].Mul(D(int64(d.Ways)))
+	}
+	return Type{DType: t.DType, Shape: shape}
 }
 
 // Rank is the number of axes.

@@ -12,11 +12,13 @@ import (
 	"quill/ir/ops"
 )
 
-// levelNames spells levels; a module has exactly one.
-var levelNames = []struct {
+type levelSpelling struct {
 	level ops.Level
 	name  string
-}{{ops.Model, "model"}, {ops.Fused, "fused"}, {ops.Plan, "plan"}}
+}
+
+// levelNames spells levels; a module has exactly one.
+var levelNames = []levelSpelling{{ops.Model, "model"}, {ops.Fused, "fused"}, {ops.Plan, "plan"}}
 
 func levelName(l ops.Level) string {
 	for _, n := range levelNames {
@@ -228,9 +230,6 @@ func (p *printer) attrs(o *Op, attrs []Attr) {
 }
 
 func (p *printer) loc(l Loc) {
-	if l == NoLoc {
-		return
-	}
 	var parts []string
 	if l.Layer >= 0 {
 		parts = append(parts, strconv.Itoa(l.Layer))
@@ -241,7 +240,9 @@ func (p *printer) loc(l Loc) {
 	if l.Tensor != "" {
 		parts = append(parts, strconv.Quote(l.Tensor))
 	}
-	p.printf(" loc(%s)", strings.Join(parts, ", "))
+	if len(parts) > 0 {
+		p.printf(" loc(%s)", strings.Join(parts, ", "))
+	}
 }
 
 func attrString(t ops.AttrType, a *Attr) string {

@@ -87,6 +87,10 @@ func (c *cloner) op(o *Op) *Op {
 	for i, r := range o.Results {
 		ts[i] = c.typ(r.Type)
 	}
+	// A size that becomes 1 would leave a choice that there was not before.
+	if o.Name() == "reshape" && o.Attr("shard") == nil && ts[0].Dist.Kind == Sharded {
+		n.Attrs = append(n.Attrs, intAttr("shard", int64(ts[0].Dist.Axis)))
+	}
 	n.setResults(ts)
 	for i, r := range o.Results {
 		c.values[r] = n.Results[i]

@@ -5,6 +5,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strings"
 
 	"quill/ir/ops"
 )
@@ -29,7 +30,7 @@ import (
 //	V15 sizes are positive for all symbol values and do not overflow
 //	V16 shardings name an axis of the value and a number of ways that divides the ranks
 //	V17 a call names an earlier function and its arguments match the parameters
-//	V18 temp parameters belong to segments; weights of the entry have a source
+//	V18 temp parameters belong to segments; weights of the entry have a source that can fill them
 //	V19 outputs and carried results are replicated: nothing leaves with a reduction missing
 
 // Verify checks every invariant and returns Diags in order of place, or nil.
@@ -39,6 +40,7 @@ func Verify(m *Module) error {
 	if len(v.diags) == 0 {
 		return nil
 	}
+	v.diags.sort()
 	return v.diags
 }
 
@@ -57,14 +59,17 @@ func VerifyText(file string, src []byte) (*Module, error) {
 }
 
 type verifier struct {
-	mod    *Module
-	ranges map[string]bounds // of declared symbols
-	diags  Diags
+	mod     *Module
+	ranges  map[string]bounds // of declared symbols
+	corners []map[string]int64
+	diags   Diags
 
 	fn *Func
 	// seen holds the values defined so far in fn and, for states, the op that
 	// made the next version.
 	seen map[*Value]*Op
+	// states has the state of each value that is a version of one.
+	states map[*Value]*Param
 }
 
 func (v *verifier) errorf(code string, p Pos, format string, args ...any) *Diag {
@@ -78,8 +83,8 @@ func (v *verifier) errorf(code string, p Pos, format string, args ...any) *Diag 
 
 func (v *verifier) opError(o *Op, code, format string, args ...any) *Diag {
 	d := v.errorf(code, o.Pos, format, args...)
-	if o.Pos.Line == 0 {
-		d.Where += fmt.Sprintf(" op %d", slices.Index(v.fn.Ops, o))
+	if i := slices.Index(v.fn.Ops, o); o.Pos.Line == 0 && i >= 0 {
+		d.Where += fmt.Sprintf(" op %d", i)
 	}
 	if s := o.Loc.String(); s != "" {
 		d.Notes = append(d.Notes, "from "+s)
@@ -87,11 +92,11 @@ func (v *verifier) opError(o *Op, code, format string, args ...any) *Diag {
 	return d
 }
 
-var nameRE = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*$`)
+var nameRE = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*$`)
 
 func (v *verifier) name(what, name string, p Pos, seen map[string]bool) {
-	if !nameRE.MatchString(name) || name[len(name)-1] == '.' {
-		v.errorf("V01", p, "%s name %q is not a name (letters, digits, _ and . inside, not starting with a digit)", what, name)
+	if !nameRE.MatchString(name) {
+		v.errorf("V01", p, "%s name %q is not a name", what, name).Help = "names are words of letters, digits and _ joined by single dots, and do not start with a digit"
 	}
 	if seen[name] {
 		v.errorf("V01", p, "%s %s is declared twice", what, name)
@@ -101,9 +106,9 @@ func (v *verifier) name(what, name string, p Pos, seen map[string]bool) {
 
 func (v *verifier) module() {
 	m := v.mod
-	v.name("module", m.Name, Pos{1, 1}, map[string]bool{})
+	v.name("module", m.Name, m.Pos, map[string]bool{})
 	if m.TP < 1 {
-		v.errorf("V16", Pos{1, 1}, "the module runs on %d ranks", m.TP)
+		v.errorf("V16", m.Pos, "the module runs on %d ranks", m.TP)
 		return
 	}
 	syms := map[string]bool{}
@@ -111,8 +116,9 @@ func (v *verifier) module() {
 		v.name("symbol", s.Name, s.Pos, syms)
 		v.sym(s)
 	}
+	v.corners = m.corners()
 	if len(m.Funcs) == 0 {
-		v.errorf("V01", Pos{1, 1}, "the module has no function")
+		v.errorf("V01", m.Pos, "the module has no function")
 	}
 	funcs := map[string]bool{}
 	for i, f := range m.Funcs {
@@ -123,7 +129,7 @@ func (v *verifier) module() {
 
 func (v *verifier) sym(s *Sym) {
 	if s.Def == nil {
-		if s.Min < 0 || s.Min > s.Max {
+		if s.Min < 0 || s.Min > s.Max || saturated(s.Max) {
 			v.errorf("V14", s.Pos, "symbol %s has the range %d..%d; want 0 ≤ min ≤ max", s.Name, s.Min, s.Max)
 		}
 		v.ranges[s.Name] = bounds{s.Min, s.Max}
@@ -156,6 +162,10 @@ func (v *verifier) known(d Dim, p Pos, what string) bool {
 			return false
 		}
 	}
+	if d.isTooLarge() {
+		v.errorf("V15", p, "%s has a size that overflows", what)
+		return false
+	}
 	return true
 }
 
@@ -165,6 +175,14 @@ const maxElems = 1 << 48
 // typ checks a type's sizes and sharding and reports whether it can be used.
 func (v *verifier) typ(t Type, p Pos, what string) bool {
 	ok := true
+	if t.DType.Size() == 0 {
+		v.errorf("V04", p, "%s has no element type", what)
+		ok = false
+	}
+	if t.Rank() > maxRank {
+		v.errorf("V06", p, "%s has rank %d, more than %d", what, t.Rank(), maxRank)
+		return false
+	}
 	for i, d := range t.Shape {
 		if !v.known(d, p, what) {
 			return false
@@ -178,17 +196,8 @@ func (v *verifier) typ(t Type, p Pos, what string) bool {
 		v.errorf("V15", p, "%s: %s has more than 2^48 elements", what, t)
 		ok = false
 	}
-	d := t.Dist
-	if d.Kind == Sharded && (d.Axis < 0 || d.Axis >= t.Rank()) {
-		v.errorf("V16", p, "%s: sharded along axis %d of rank %d", what, d.Axis, t.Rank())
-		ok = false
-	}
-	if d.Kind == Sharded && (d.Ways < 2 || v.mod.TP%d.Ways != 0) {
-		v.errorf("V16", p, "%s: sharded %d ways on %d ranks; want a divisor of the ranks, at least 2", what, d.Ways, v.mod.TP)
-		ok = false
-	}
-	if d.Kind == Partial && v.mod.TP < 2 {
-		v.errorf("V16", p, "%s: partial on a single rank", what)
+	if msg := distProblem(v.mod, t); msg != "" {
+		v.errorf("V16", p, "%s: %s", what, msg)
 		ok = false
 	}
 	return ok
@@ -196,14 +205,21 @@ func (v *verifier) typ(t Type, p Pos, what string) bool {
 
 func (v *verifier) function(f *Func, earlier []*Func) {
 	v.fn = f
-	v.seen = map[*Value]*Op{}
+	v.seen, v.states = map[*Value]*Op{}, map[*Value]*Param{}
 	defer func() { v.fn = nil }()
 	names := map[string]bool{}
 	ok := true
 	for _, p := range f.Params {
 		v.name("parameter", p.Name, p.Pos, names)
 		ok = v.param(p) && ok
+		if _, dup := v.seen[p.Value]; dup {
+			v.errorf("V03", p.Pos, "%%%s is the value of another parameter too", p.Name)
+			ok = false
+		}
 		v.seen[p.Value] = nil
+		if p.Kind == State {
+			v.states[p.Value] = p
+		}
 	}
 	results := map[string]bool{}
 	for _, r := range f.Results {
@@ -235,21 +251,73 @@ func (v *verifier) param(p *Param) bool {
 		v.errorf("V18", p.Pos, "%%%s: inputs are the same on every rank, not %s", p.Name, p.Value.Type.Dist.describe())
 	case p.Value.Type.Dist.Kind == Partial && p.Kind != Temp:
 		v.errorf("V18", p.Pos, "%%%s: only temp parameters can be partial", p.Name)
+	case !ok:
 	default:
-		return ok
+		msg := v.sourceProblem(&p.Source, p.Value.Type)
+		if msg == "" {
+			return true
+		}
+		v.errorf("V18", p.Pos, "%%%s: %s", p.Name, msg)
 	}
 	return false
 }
 
+// sourceProblem says why a source cannot fill a weight of a type, "" if it can.
+func (v *verifier) sourceProblem(s *Source, t Type) string {
+	if s.PerRank {
+		last := s.Fill + float64(v.mod.TP-1)*s.Step
+		switch {
+		case s.Tensor != "" || len(s.Reshape) > 0 || len(s.Perm) > 0:
+			return "a constant is not filled from a tensor too"
+		case s.Step != 0 && v.mod.TP > 1 && (t.Dist.Kind != Sharded || t.Dist.Ways != v.mod.TP):
+			return fmt.Sprintf("a constant that differs from rank to rank is not %s but sharded %d ways", t.Dist.describe(), v.mod.TP)
+		case !holds(t.DType, s.Fill) || !holds(t.DType, s.Fill+s.Step) || !holds(t.DType, last):
+			return fmt.Sprintf("fill(%s, %s) is not a number of type %s on every rank", formatFloat(s.Fill), formatFloat(s.Step), t.DType)
+		}
+		return ""
+	}
+	switch {
+	case s.Tensor == "" && (len(s.Reshape) > 0 || len(s.Perm) > 0):
+		return "there is no tensor to view"
+	case s.Reshape != nil && len(s.Reshape) == 0 || s.Perm != nil && len(s.Perm) == 0:
+		return "the view of the tensor is empty; leave it out"
+	}
+	if len(s.Reshape) == 0 && len(s.Perm) == 0 {
+		return ""
+	}
+	shape := s.Reshape
+	if len(s.Perm) > 0 {
+		view := s.Reshape
+		if len(view) == 0 {
+			view = make([]int64, t.Rank()) // the tensor's own shape is not known here
+		}
+		seen := make([]bool, len(view))
+		shape = nil
+		for _, p := range s.Perm {
+			if len(s.Perm) != len(view) || p < 0 || int(p) >= len(view) || seen[p] {
+				return fmt.Sprintf("perm %v is not a permutation of %d axes", s.Perm, len(view))
+			}
+			seen[p] = true
+			shape = append(shape, view[p])
+		}
+	}
+	if len(s.Reshape) > 0 && !slices.EqualFunc(shape, t.global().Shape, func(n int64, d Dim) bool { return d.Is(n) }) {
+		return fmt.Sprintf("the view of the tensor has shape %v, want that of all shards together, %s", shape, shapeString(t.global().Shape))
+	}
+	return ""
+}
+
 func (v *verifier) op(o *Op, earlier []*Func) bool {
 	before := len(v.diags)
+	if o.Def == nil {
+		v.opError(o, "V04", "an op without a row in the table")
+		return false
+	}
 	if known, ok := ops.ByName(o.Name()); !ok || known != o.Def {
 		v.opError(o, "V04", "op %s is not in the table", o.Name())
 		return false
 	}
-	if o.Def.Levels&v.allowed() == 0 {
-		v.opError(o, "V13", "%s is not allowed at level %s", o.Name(), levelName(v.allowed()))
-	}
+	v.level(o)
 	for i, a := range o.Args {
 		if _, ok := v.seen[a]; !ok {
 			v.opError(o, "V02", "operand %d of %s is not defined above it in this function", i, o.Name())
@@ -263,7 +331,12 @@ func (v *verifier) op(o *Op, earlier []*Func) bool {
 		return false
 	}
 	v.results(o)
-	v.states(o)
+	if len(v.diags) > before {
+		return false
+	}
+	v.constant(o)
+	v.inside(o)
+	v.state(o)
 	for _, r := range o.Results {
 		if _, ok := v.seen[r]; ok {
 			v.opError(o, "V03", "a result of %s is defined twice", o.Name())
@@ -271,6 +344,16 @@ func (v *verifier) op(o *Op, earlier []*Func) bool {
 		v.seen[r] = nil
 	}
 	return len(v.diags) == before
+}
+
+// level checks that an op may appear where it does.
+func (v *verifier) level(o *Op) {
+	switch {
+	case o.Def.Levels&v.allowed() == 0:
+		v.opError(o, "V13", "%s is not allowed at level %s", o.Name(), levelName(v.allowed()))
+	case v.allowed() != v.mod.Level && (o.Def.Has(ops.Collective) || o.Def.Has(ops.Break)):
+		v.opError(o, "V13", "%s is not allowed in a segment, which it would end", o.Name())
+	}
 }
 
 // allowed is the level of the current function's ops: an outlined module's
@@ -294,6 +377,13 @@ func (v *verifier) attrSizes(o *Op) {
 	}
 }
 
+// constant checks that a constant is a number of its type.
+func (v *verifier) constant(o *Op) {
+	if c, ok := AsConst(o); ok && !holds(c.Dtype(), c.Value()) {
+		v.opError(o, "V05", "const: %s is not a number of type %s", formatFloat(c.Value()), c.Dtype())
+	}
+}
+
 // results compares declared with inferred result types.
 func (v *verifier) results(o *Op) {
 	want, err := typeOp(v.mod, o)
@@ -303,7 +393,7 @@ func (v *verifier) results(o *Op) {
 		return
 	}
 	if len(want) != len(o.Results) {
-		v.opError(o, "V06", "%s has %d results, want %d", o.Name(), len(o.Results), len(want))
+		v.opError(o, "V06", "%s has %s, want %d", o.Name(), plural(len(o.Results), "result"), len(want))
 		return
 	}
 	for i, r := range o.Results {
@@ -320,45 +410,106 @@ func (v *verifier) results(o *Op) {
 	}
 }
 
-// stateOf returns the state a value is a version of, nil for other values.
-func stateOf(x *Value) *Param {
-	for {
-		switch {
-		case x.Param != nil:
-			if x.Param.Kind == State {
-				return x.Param
+// inside checks sizes that go together for some symbol values only. Those that
+// may not be beyond others it compares at the ends of the ranges of symbols: what
+// is wrong there is wrong for sure.
+func (v *verifier) inside(o *Op) {
+	x := Type{}
+	switch o.Name() {
+	case "slice", "topk":
+		x = o.Args[0].Type
+	case "kv_read":
+		slots := o.Args[0].Type.Shape[0]
+		if _, ok := slots.Div(D(o.Int("block_size"))); !ok {
+			v.opError(o, "V06", "kv_read: block_size %d does not divide %s slots for all symbol values", o.Int("block_size"), slots)
+		}
+		return
+	default:
+		return
+	}
+	for _, env := range v.corners {
+		eval := func(d Dim) int64 {
+			n, err := d.Eval(env)
+			if err != nil {
+				return 0
 			}
-			return nil
-		case x.Def.Def.Has(ops.StateWrite):
-			x = x.Def.Args[0]
-		case x.Def.Name() == "call":
-			callee := x.Def.Attr("callee").Func
-			r := callee.Results[x.Index]
-			i := slices.IndexFunc(callee.Params, func(p *Param) bool { return p.Kind == State && p.Name == r.Name })
-			if r.Kind != State || i < 0 || i >= len(x.Def.Args) {
-				return nil
+			return n
+		}
+		if o.Name() == "topk" {
+			if n := eval(x.Shape[x.Rank()-1]); o.Int("k") > n {
+				v.opError(o, "V06", "topk: k = %d of %d elements when %s", o.Int("k"), n, envString(env))
+				return
 			}
-			x = x.Def.Args[i]
-		default:
-			return nil
+			continue
+		}
+		start, stop, n := eval(o.Attr("start").Dim), eval(o.Attr("stop").Dim), eval(x.Shape[o.Int("axis")])
+		if start < 0 || stop < start || stop > n {
+			v.opError(o, "V06", "slice: [%d, %d) is outside an axis of size %d when %s", start, stop, n, envString(env))
+			return
 		}
 	}
 }
 
-// states checks that versions of a state are used in order.
-func (v *verifier) states(o *Op) {
-	for i, a := range o.Args {
-		p := stateOf(a)
-		isStateUse := o.Def.Has(ops.StateWrite) && i == 0 || o.Def.Has(ops.StateRead) && i == 0 || o.Name() == "call"
-		if p == nil {
-			if i == 0 && (o.Def.Has(ops.StateWrite) || o.Def.Has(ops.StateRead)) {
-				v.opError(o, "V10", "%s works on a state, %s is none", o.Name(), a.Name())
-			}
-			continue
+// corners are environments with base symbols at the ends of their ranges.
+func (m *Module) corners() []map[string]int64 {
+	var bases []*Sym
+	for _, s := range m.Syms {
+		if s.Def == nil {
+			bases = append(bases, s)
 		}
-		if !isStateUse {
+	}
+	var envs []map[string]int64
+	add := func(most func(s *Sym) bool) {
+		base := map[string]int64{}
+		for _, s := range bases {
+			base[s.Name] = s.Min
+			if most(s) {
+				base[s.Name] = s.Max
+			}
+		}
+		if env, err := m.Env(base); err == nil {
+			envs = append(envs, env)
+		}
+	}
+	if len(m.Syms) > 0 {
+		add(func(*Sym) bool { return false })
+		add(func(*Sym) bool { return true })
+	}
+	if len(bases) > 1 && len(bases) <= 16 {
+		for _, one := range bases {
+			add(func(s *Sym) bool { return s == one })
+			add(func(s *Sym) bool { return s != one })
+		}
+	}
+	return envs
+}
+
+func envString(env map[string]int64) string {
+	var parts []string
+	for name, n := range env {
+		parts = append(parts, fmt.Sprintf("%s = %d", name, n))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
+}
+
+// state checks that versions of states are used in order, and notes the new
+// versions that o makes.
+func (v *verifier) state(o *Op) {
+	for i, a := range o.Args {
+		p := v.states[a]
+		switch takes := takesState(o, i); {
+		case !takes && p == nil:
+			continue
+		case !takes:
 			v.opError(o, "V10", "state %%%s is used as a plain value by %s", p.Name, o.Name()).Help = "read it with kv_read or conv_read"
 			continue
+		case p == nil:
+			v.opError(o, "V10", "operand %d of %s is a state, %s is none", i, o.Name(), a.Name())
+			continue
+		}
+		if slices.ContainsFunc(o.Args[:i], func(b *Value) bool { return v.states[b] == p }) {
+			v.opError(o, "V10", "%s gets state %%%s twice", o.Name(), p.Name)
 		}
 		if next := v.seen[a]; next != nil {
 			d := v.opError(o, "V10", "a version of state %%%s is used after %s made the next one", p.Name, next.Name())
@@ -366,26 +517,43 @@ func (v *verifier) states(o *Op) {
 				d.Notes = append(d.Notes, fmt.Sprintf("the next version is made at line %d", next.Pos.Line))
 			}
 		}
-		if makesNext(o, i) {
+		if r := nextVersion(o, i); r != nil {
 			v.seen[a] = o
+			v.states[r] = p
 		}
 	}
 }
 
-// makesNext reports whether operand i of o is a state that o updates.
-func makesNext(o *Op, i int) bool {
+// takesState reports whether operand i of o is a state.
+func takesState(o *Op, i int) bool {
+	if o.Name() == "call" {
+		return o.Attr("callee").Func.Params[i].Kind == State
+	}
+	return i == 0 && (o.Def.Has(ops.StateWrite) || o.Def.Has(ops.StateRead))
+}
+
+// nextVersion is the result of o that is the next version of the state that is
+// its operand i, nil when o only reads that.
+func nextVersion(o *Op, i int) *Value {
 	if o.Name() != "call" {
-		return o.Def.Has(ops.StateWrite)
+		if o.Def.Has(ops.StateWrite) {
+			return o.Results[0]
+		}
+		return nil
 	}
 	callee := o.Attr("callee").Func
-	return i < len(callee.Params) && callee.Params[i].Kind == State &&
-		slices.ContainsFunc(callee.Results, func(r Result) bool { return r.Kind == State && r.Name == callee.Params[i].Name })
+	for j, r := range callee.Results {
+		if r.Kind == State && r.Name == callee.Params[i].Name {
+			return o.Results[j]
+		}
+	}
+	return nil
 }
 
 // returns checks the returned values against the declared results.
 func (v *verifier) returns(f *Func) {
 	if len(f.Return) != len(f.Results) {
-		v.errorf("V12", f.Pos, "@%s returns %d values and declares %d results", f.Name, len(f.Return), len(f.Results))
+		v.errorf("V12", f.Pos, "@%s returns %s and declares %s", f.Name, plural(len(f.Return), "value"), plural(len(f.Results), "result"))
 		return
 	}
 	returned := map[string]bool{}
@@ -400,6 +568,7 @@ func (v *verifier) returns(f *Func) {
 		}
 		if (r.Kind == Host || r.Kind == Carry) && r.Type.Dist.Kind != Replicated {
 			d := v.errorf("V19", r.Pos, "result %s leaves the graph %s", r.Name, r.Type.Dist.describe())
+			d.Help = "join the shards first with all_gather"
 			if r.Type.Dist.Kind == Partial {
 				d.Help = reduceHelp
 			}
@@ -417,7 +586,7 @@ func (v *verifier) returns(f *Func) {
 }
 
 func (v *verifier) resultKind(r Result, x *Value) {
-	p := stateOf(x)
+	p := v.states[x]
 	switch {
 	case r.Kind == Weight:
 		v.errorf("V12", r.Pos, "result %s is a weight; weights are never written", r.Name)

@@ -243,8 +243,13 @@ var (
 		t    ops.Trait
 		name string
 	}{
-		{ops.Pure, "pure"}, {ops.Commutative, "commutative"}, {ops.Elementwise, "elementwise"}, {ops.Collective, "collective"},
-		{ops.Break, "ends a segment"}, {ops.StateRead, "reads a state"}, {ops.StateWrite, "next version of a state"},
+		{ops.Pure, "pure"},
+		{ops.Commutative, "commutative"},
+		{ops.Elementwise, "elementwise"},
+		{ops.Collective, "collective"},
+		{ops.Break, "ends a segment"},
+		{ops.StateRead, "reads a state"},
+		{ops.StateWrite, "next version of a state"},
 	}
 )
 
