@@ -75,6 +75,11 @@ func (d Dim) Sub(e Dim) Dim { return d.Add(e.Mul(D(-1))) }
 
 // Mul is d · e.
 func (d Dim) Mul(e Dim) Dim {
+	if x, ok := d.Const(); ok {
+		if y, ok := e.Const(); ok {
+			return D(satMul(x, y)) // most sizes
+		}
+	}
 	if len(d.terms)*len(e.terms) > maxTerms {
 		return tooLarge
 	}

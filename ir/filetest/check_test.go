@@ -57,8 +57,10 @@ func TestCheckPlain(t *testing.T) {
 		{"blanks at the end", "CHECK: a{{$}}", "a  \n", nil},
 		{"metacharacters are literal", "CHECK: a.b(c)*[d]", "a.b(c)*[d]\n", nil},
 		{"nested lists are literal", "CHECK: [[1, 2], [3]] [[%a]]", "[[1, 2], [3]] [[%a]]\n", nil},
-		{"wrong order", "CHECK: a\nCHECK: b", "b\na\n",
-			[]string{"t.qir:2: CHECK: not found", "\n  CHECK: b", "output:2:2: scanning from here\n    | a\n    |  ^"}},
+		{
+			"wrong order", "CHECK: a\nCHECK: b", "b\na\n",
+			[]string{"t.qir:2: CHECK: not found", "\n  CHECK: b", "output:2:2: scanning from here\n    | a\n    |  ^"},
+		},
 		{"not twice", "CHECK: a\nCHECK: a", "a\n", []string{"t.qir:2: CHECK: not found"}},
 		{"dot is literal", "CHECK: a.b", "axb\n", []string{"not found"}},
 		{"not across lines", "CHECK: a{{[^x]*}}b", "a\nb\n", []string{"not found"}},
@@ -70,12 +72,18 @@ func TestCheckPlain(t *testing.T) {
 
 func TestCheckIntendedMatch(t *testing.T) {
 	runChecks(t, []checkTest{
-		{"nearest", "CHECK: %1 = fused_sdpa %q, %k", "x = y\n%1 = fused_sdpa %q, %kk, %v\n%1 = fused_sdap %q, %k\n",
-			nil},
-		{"misspelt", "CHECK: = fused_sdpa %q", "x = y\n  %1 = fused_sdap %q\n",
-			[]string{"output:2:5: possible intended match\n    |  %1 = fused_sdap %q\n    |     ^~~~~~~~~~~~~~~"}},
-		{"variable", "CHECK: def [[A:%.]]\nCHECK: neg [[A]], [[A]]", "def %a\nneg %a, %b\n",
-			[]string{`with A = "%a"`, "output:2:1: possible intended match"}},
+		{
+			"nearest", "CHECK: %1 = fused_sdpa %q, %k", "x = y\n%1 = fused_sdpa %q, %kk, %v\n%1 = fused_sdap %q, %k\n",
+			nil,
+		},
+		{
+			"misspelt", "CHECK: = fused_sdpa %q", "x = y\n  %1 = fused_sdap %q\n",
+			[]string{"output:2:5: possible intended match\n    |  %1 = fused_sdap %q\n    |     ^~~~~~~~~~~~~~~"},
+		},
+		{
+			"variable", "CHECK: def [[A:%.]]\nCHECK: neg [[A]], [[A]]", "def %a\nneg %a, %b\n",
+			[]string{`with A = "%a"`, "output:2:1: possible intended match"},
+		},
 	})
 	err := Check(directives(t, "CHECK: completely different"), "x\n")
 	require.Error(t, err)
@@ -89,13 +97,19 @@ func TestCheckNext(t *testing.T) {
 		{"also on the same line", "CHECK: a\nCHECK-NEXT: b", "a b\nb\n", nil},
 		{"after label", "CHECK-LABEL: f\nCHECK-NEXT: a", "f\na\n", nil},
 		{"chain", "CHECK: a\nCHECK-NEXT: b\nCHECK-NEXT: c", "a\nb\nc\n", nil},
-		{"later", "CHECK: a\nCHECK-NEXT: b", "a\nx\nb\n",
-			[]string{"t.qir:2: CHECK-NEXT: not found on the next line", "output:2:1: scanning", "output:3:1: it is 2 lines after"}},
-		{"same line", "CHECK: a\nCHECK-NEXT: b", "a b\nx\n",
-			[]string{"not found on the next line", "output:1:3: it is on the same line as the previous match"}},
+		{
+			"later", "CHECK: a\nCHECK-NEXT: b", "a\nx\nb\n",
+			[]string{"t.qir:2: CHECK-NEXT: not found on the next line", "output:2:1: scanning", "output:3:1: it is 2 lines after"},
+		},
+		{
+			"same line", "CHECK: a\nCHECK-NEXT: b", "a b\nx\n",
+			[]string{"not found on the next line", "output:1:3: it is on the same line as the previous match"},
+		},
 		{"end", "CHECK: a\nCHECK-NEXT: b", "a\n", []string{"there is no next line: the output ends here", "output:1:2: previous match ends"}},
-		{"end of block", "CHECK-LABEL: f\nCHECK-NEXT: b\nCHECK-LABEL: g", "f\ng\nb\n",
-			[]string{"t.qir:2: CHECK-NEXT: there is no next line: the next label is here"}},
+		{
+			"end of block", "CHECK-LABEL: f\nCHECK-NEXT: b\nCHECK-LABEL: g", "f\ng\nb\n",
+			[]string{"t.qir:2: CHECK-NEXT: there is no next line: the next label is here"},
+		},
 		{"unplaced", "CHECK-NOT: x\nCHECK-NEXT: a", "a\n", []string{"t.qir:2:15: CHECK-NEXT needs a line above it that matches"}},
 		{"undefined", "CHECK: a\nCHECK-NEXT: [[A]]", "a\nb\n", []string{"variable A is not defined here"}},
 	})
@@ -144,8 +158,10 @@ func TestCheckCount(t *testing.T) {
 func TestCheckNot(t *testing.T) {
 	runChecks(t, []checkTest{
 		{"between", "CHECK: a\nCHECK-NOT: x\nCHECK: b", "x\na\nb\nx\n", nil},
-		{"found between", "CHECK: a\nCHECK-NOT: x\nCHECK: b", "a\n y xx\nb\n",
-			[]string{"t.qir:2: CHECK-NOT: found, but it must not be here", "output:2:4: found\n    |  y xx\n    |    ^"}},
+		{
+			"found between", "CHECK: a\nCHECK-NOT: x\nCHECK: b", "a\n y xx\nb\n",
+			[]string{"t.qir:2: CHECK-NOT: found, but it must not be here", "output:2:4: found\n    |  y xx\n    |    ^"},
+		},
 		{"on the line before the match", "CHECK: a\nCHECK-NOT: x\nCHECK: b", "a\nx b\n", []string{"CHECK-NOT: found"}},
 		{"on the line after the match", "CHECK: a\nCHECK-NOT: x\nCHECK: b", "a x\nb\n", []string{"CHECK-NOT: found"}},
 		{"after the next match on its line", "CHECK: a\nCHECK-NOT: x\nCHECK: b", "a\nb x\n", nil},
@@ -181,8 +197,10 @@ func TestCheckDAG(t *testing.T) {
 		{"any order", "CHECK-DAG: a\nCHECK-DAG: b", "b\na\n", nil},
 		{"one line", "CHECK-DAG: a\nCHECK-DAG: b", "b a\n", nil},
 		{"no overlap", "CHECK-DAG: a\nCHECK-DAG: a", "a a\n", nil},
-		{"overlap", "CHECK-DAG: ab\nCHECK-DAG: bc", "abc\n",
-			[]string{"t.qir:2: CHECK-DAG: not found", "output:1:2: this would match, but a CHECK-DAG line above took it"}},
+		{
+			"overlap", "CHECK-DAG: ab\nCHECK-DAG: bc", "abc\n",
+			[]string{"t.qir:2: CHECK-DAG: not found", "output:1:2: this would match, but a CHECK-DAG line above took it"},
+		},
 		{"twice the same", "CHECK-DAG: a\nCHECK-DAG: a", "a\n", []string{"t.qir:2: CHECK-DAG: not found"}},
 		{"missing", "CHECK-DAG: a\nCHECK-DAG: c", "b\na\n", []string{"t.qir:2: CHECK-DAG: not found"}},
 		{"after previous", "CHECK: a\nCHECK-DAG: b", "b\na\n", []string{"t.qir:2: CHECK-DAG: not found"}},
@@ -205,10 +223,14 @@ func TestCheckLabel(t *testing.T) {
 	two := "func @f\n  a\n  c\nfunc @g\n  b\n"
 	runChecks(t, []checkTest{
 		{"blocks", "CHECK-LABEL: @f\nCHECK: a\nCHECK-LABEL: @g\nCHECK: b", two, nil},
-		{"not in this block", "CHECK-LABEL: @f\nCHECK: b\nCHECK-LABEL: @g\nCHECK: b", two,
-			[]string{"t.qir:2: CHECK: not found", "scanning from here to the label on line 4"}},
-		{"each block fails by itself", "CHECK-LABEL: @f\nCHECK: b\nCHECK-LABEL: @g\nCHECK: a\nCHECK: b", two,
-			[]string{"t.qir:2: CHECK: not found", "t.qir:4: CHECK: not found"}},
+		{
+			"not in this block", "CHECK-LABEL: @f\nCHECK: b\nCHECK-LABEL: @g\nCHECK: b", two,
+			[]string{"t.qir:2: CHECK: not found", "scanning from here to the label on line 4"},
+		},
+		{
+			"each block fails by itself", "CHECK-LABEL: @f\nCHECK: b\nCHECK-LABEL: @g\nCHECK: a\nCHECK: b", two,
+			[]string{"t.qir:2: CHECK: not found", "t.qir:4: CHECK: not found"},
+		},
 		{"missing label", "CHECK: func\nCHECK-LABEL: @h\nCHECK: b", two, []string{"t.qir:2: CHECK-LABEL: not found"}},
 		{"labels in order", "CHECK-LABEL: @g\nCHECK-LABEL: @f", two, []string{"t.qir:2: CHECK-LABEL: not found"}},
 		{"before the first", "CHECK: a\nCHECK-LABEL: @g", two, nil},

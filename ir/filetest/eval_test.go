@@ -169,10 +169,14 @@ func TestEvalErrors(t *testing.T) {
 	runEvals(t, toyRunner(), []evalTest{
 		{"at the end of the line", "x\nbad a ; ERROR: bad a\n", nil},
 		{"above", "; ERROR: bad a\n; prose\n\nbad a\n", nil},
-		{"above, wrong line", "; ERROR: bad a\nx\nbad a\n",
-			[]string{`1: missing error "bad a", expected on line 2; it is reported at 3:1`, "3:1: unexpected error: bad a"}},
-		{"wrong text", "bad a ; ERROR: bad b\n",
-			[]string{`1: missing error "bad b", expected on line 1; reported there: bad a`, "1:1: unexpected error: bad a"}},
+		{
+			"above, wrong line", "; ERROR: bad a\nx\nbad a\n",
+			[]string{`1: missing error "bad a", expected on line 2; it is reported at 3:1`, "3:1: unexpected error: bad a"},
+		},
+		{
+			"wrong text", "bad a ; ERROR: bad b\n",
+			[]string{`1: missing error "bad b", expected on line 1; reported there: bad a`, "1:1: unexpected error: bad a"},
+		},
 		{"not reported", "x ; ERROR: bad\n", []string{`1: missing error "bad", expected on line 1`}},
 		{"substring", "bad abc ; ERROR: abc\n", nil},
 		{"several on a line", "bad a, bad b ; ERROR: bad b ; ERROR: bad a\n", nil},
@@ -182,18 +186,26 @@ func TestEvalErrors(t *testing.T) {
 		{"one is not expected", "bad a, bad b ; ERROR: bad a\n", []string{"1:8: unexpected error: bad b\n    | bad a, bad b ; ERROR: bad a\n    |        ^"}},
 		{"above and at the end", "; ERROR: bad a\nbad a, bad b ; ERROR: bad b\n", nil},
 		{"column", "  bad a ; ERROR@3: bad\n", nil},
-		{"wrong column", "  bad a ; ERROR@4: bad\n",
-			[]string{`1: missing error "bad", expected on line 1, column 4; it is reported at 1:3`, "1:3: unexpected error"}},
+		{
+			"wrong column", "  bad a ; ERROR@4: bad\n",
+			[]string{`1: missing error "bad", expected on line 1, column 4; it is reported at 1:3`, "1:3: unexpected error"},
+		},
 		{"after the end", "x\nopen\n; ERROR: not closed\n", nil},
-		{"after the end, reported before", "bad x\n; ERROR: bad\n",
-			[]string{`2: missing error "bad", expected after line 1; it is reported at 1:1`, "1:1: unexpected"}},
+		{
+			"after the end, reported before", "bad x\n; ERROR: bad\n",
+			[]string{`2: missing error "bad", expected after line 1; it is reported at 1:1`, "1:1: unexpected"},
+		},
 		{"later case", "x\n; -----\nx\nbad a ; ERROR@1: bad\n", nil},
-		{"in a later case, wrong line", "x\n; -----\nx ; ERROR: bad\nbad a\n",
-			[]string{`3: missing error "bad", expected on line 3; it is reported at 4:1`, "4:1: unexpected"}},
+		{
+			"in a later case, wrong line", "x\n; -----\nx ; ERROR: bad\nbad a\n",
+			[]string{`3: missing error "bad", expected on line 3; it is reported at 4:1`, "4:1: unexpected"},
+		},
 		{"several commands report it", "; RUN: print\n; RUN: opt\nbad a ; ERROR: bad\n", nil},
 		{"one command reports it", "; RUN: print\n; RUN: same\nbad a ; ERROR: bad\n", nil},
-		{"no place", "; RUN: placeless\nx ; ERROR: flag\n",
-			[]string{`2: missing error "flag", expected on line 2; it is reported at no place`, "1: unexpected error: no such flag"}},
+		{
+			"no place", "; RUN: placeless\nx ; ERROR: flag\n",
+			[]string{`2: missing error "flag", expected on line 2; it is reported at no place`, "1: unexpected error: no such flag"},
+		},
 		{"with output", "; RUN: print\nbad a ; ERROR: bad\n; CHECK: bad a\n", nil},
 		{"panic", "panic ; ERROR: x\n", []string{`1: missing error "x"`, "1: unexpected error: round trip panicked"}},
 	})

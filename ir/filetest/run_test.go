@@ -32,6 +32,7 @@ func (r *recorder) Errorf(format string, args ...any) {
 	r.note("error", format, args...)
 	r.failed = true
 }
+
 func (r *recorder) Fatalf(format string, args ...any) {
 	r.note("fatal", format, args...)
 	r.failed = true

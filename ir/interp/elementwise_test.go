@@ -26,8 +26,10 @@ func TestArithmetic(t *testing.T) {
 		{"add overflow", "%r = add %a, %b", in(f32(sh(1), math.MaxFloat32), f32(sh(1), math.MaxFloat32)), in(f32(sh(1), inf))},
 		{"broadcast row", "%r = add %a, %b", in(f32(sh(2, 3), 1, 2, 3, 4, 5, 6), f32(sh(1, 3), 10, 20, 30)), in(f32(sh(2, 3), 11, 22, 33, 14, 25, 36))},
 		{"broadcast both", "%r = mul %a, %b", in(f32(sh(2, 1), 2, 3), f32(sh(1, 3), 1, 10, 100)), in(f32(sh(2, 3), 2, 20, 200, 3, 30, 300))},
-		{"broadcast middle", "%r = sub %a, %b", in(i32(sh(2, 2, 1), 1, 2, 3, 4), i32(sh(2, 1, 2), 10, 20, 30, 40)),
-			in(i32(sh(2, 2, 2), -9, -19, -8, -18, -27, -37, -26, -36))},
+		{
+			"broadcast middle", "%r = sub %a, %b", in(i32(sh(2, 2, 1), 1, 2, 3, 4), i32(sh(2, 1, 2), 10, 20, 30, 40)),
+			in(i32(sh(2, 2, 2), -9, -19, -8, -18, -27, -37, -26, -36)),
+		},
 		{"broadcast scalar", "%r = mul %a, %b", in(f32(sh(3), 1, 2, 3), f32(sh(1), -2)), in(f32(sh(3), -2, -4, -6))},
 
 		{"sub", "%r = sub %a, %b", in(f32(sh(2), 1, 0), f32(sh(2), 3, 0)), in(f32(sh(2), -2, 0))},
@@ -72,8 +74,10 @@ func TestFunctions(t *testing.T) {
 		{"exp bf16", "%r = exp %a", in(bf16(sh(1), 1)), in(f32to16(sh(1), 2.71875))},
 		{"log", "%r = log %a", in(f32(sh(4), 1, 2, 0, -1)), in(f32(sh(4), 0, 0.6931472, negInf, nan))},
 		{"sigmoid", "%r = sigmoid %a", in(f32(sh(5), 0, 2, negInf, inf, nan)), in(f32(sh(5), 0.5, 0.8807971, 0, 1, nan))},
-		{"logsigmoid", "%r = logsigmoid %a", in(f32(sh(6), 0, 100, -100, inf, negInf, nan)),
-			in(f32(sh(6), -0.6931472, -3.7835058e-44, -100, 0, negInf, nan))},
+		{
+			"logsigmoid", "%r = logsigmoid %a", in(f32(sh(6), 0, 100, -100, inf, negInf, nan)),
+			in(f32(sh(6), -0.6931472, -3.7835058e-44, -100, 0, negInf, nan)),
+		},
 		{"silu", "%r = silu %a", in(f32(sh(5), 0, 1, -1, 100, negInf)), in(f32(sh(5), 0, 0.7310586, -0.26894143, 100, nan))},
 		{"silu bf16", "%r = silu %a", in(bf16(sh(1), 1)), in(f32to16(sh(1), 0.73046875))},
 	})

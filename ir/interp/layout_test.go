@@ -52,8 +52,10 @@ func TestReductions(t *testing.T) {
 		{"softmax NaN", "%r = softmax %a", in(f32(sh(3, 2), nan, 0, negInf, negInf, inf, 0)), in(f32(sh(3, 2), nan, nan, nan, nan, nan, nan))},
 		{"softmax bf16", "%r = softmax %a", in(bf16(sh(3), 1, 2, 3)), in(f32to16(sh(3), 0.08984375, 0.2451171875, 0.6640625))},
 
-		{"topk", "%v, %r = topk %a {k = 2}", in(f32(sh(2, 4), 1, 3, 2, 3, -1, -2, negInf, -1)),
-			in(f32(sh(2, 2), 3, 3, -1, -1), i32(sh(2, 2), 1, 3, 0, 3))},
+		{
+			"topk", "%v, %r = topk %a {k = 2}", in(f32(sh(2, 4), 1, 3, 2, 3, -1, -2, negInf, -1)),
+			in(f32(sh(2, 2), 3, 3, -1, -1), i32(sh(2, 2), 1, 3, 0, 3)),
+		},
 		{"topk NaN", "%v, %r = topk %a {k = 4}", in(f32(sh(1, 4), inf, nan, 0, nan)), in(f32(sh(1, 4), nan, nan, inf, 0), i32(sh(1, 4), 1, 3, 0, 2))},
 		{"topk zeros", "%v, %r = topk %a {k = 2}", in(f32(sh(2), negZ, 0)), in(f32(sh(2), negZ, 0), i32(sh(2), 0, 1))},
 	})
@@ -85,8 +87,10 @@ func TestGather(t *testing.T) {
 		{"elements axis 0", "%r = gather_elements %a, %b {axis = 0}", in(x, i32(sh(2, 2), 2, 0, 1, 1)), in(f32(sh(2, 2), 5, 2, 3, 4))},
 		{"elements more than x", "%r = gather_elements %a, %b {axis = 1}", in(f32(sh(1, 2), 7, 8), i32(sh(1, 3), 1, 0, 1)), in(f32(sh(1, 3), 8, 7, 8))},
 		{"elements broadcast", "%r = gather_elements %a, %b {axis = 1}", in(x, i32(sh(1, 3), 1, 0, 0)), in(f32(sh(3, 3), 2, 1, 1, 4, 3, 3, 6, 5, 5))},
-		{"elements broadcast outer and inner", "%r = gather_elements %a, %b {axis = 1}",
-			in(i32(sh(2, 2, 2), 0, 1, 2, 3, 4, 5, 6, 7), i32(sh(2, 1, 1), 1, 0)), in(i32(sh(2, 1, 2), 2, 3, 4, 5))},
+		{
+			"elements broadcast outer and inner", "%r = gather_elements %a, %b {axis = 1}",
+			in(i32(sh(2, 2, 2), 0, 1, 2, 3, 4, 5, 6, 7), i32(sh(2, 1, 1), 1, 0)), in(i32(sh(2, 1, 2), 2, 3, 4, 5)),
+		},
 		{"elements along a broadcast axis of x", "%r = gather_elements %a, %b {axis = 0}", in(f32(sh(1, 2), 7, 8), i32(sh(2, 1), 0, 0)), in(f32(sh(2, 2), 7, 8, 7, 8))},
 	})
 }

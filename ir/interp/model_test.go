@@ -17,35 +17,51 @@ func TestMatmul(t *testing.T) {
 	runCases(t, []opCase{
 		{"plain", "%r = matmul %a, %b {dtype = f32, trans_b = false}", in(x, y), in(f32(sh(2, 2), 7, -1, 16, -1))},
 		{"trans_b", "%r = matmul %a, %b {dtype = f32, trans_b = true}", in(x, f32(sh(2, 3), 1, 0, 2, 0, 1, -1)), in(f32(sh(2, 2), 7, -1, 16, -1))},
-		{"batch", "%r = matmul %a, %b {dtype = f32, trans_b = false}",
-			in(f32(sh(2, 1, 2), 1, 2, 3, 4), f32(sh(2, 2, 1), 10, 100, 1, -1)), in(f32(sh(2, 1, 1), 210, -1))},
-		{"batch of x repeats", "%r = matmul %a, %b {dtype = f32, trans_b = true}",
-			in(f32(sh(1, 1, 2), 1, 2), f32(sh(2, 2, 2), 1, 0, 0, 1, 1, 1, 2, 2)), in(f32(sh(2, 1, 2), 1, 2, 3, 6))},
-		{"batch of y repeats", "%r = matmul %a, %b {dtype = f32, trans_b = false}",
-			in(f32(sh(2, 1, 1, 1), 2, 3), f32(sh(1, 2, 1, 1), 5, 7)), in(f32(sh(2, 2, 1, 1), 10, 14, 15, 21))},
+		{
+			"batch", "%r = matmul %a, %b {dtype = f32, trans_b = false}",
+			in(f32(sh(2, 1, 2), 1, 2, 3, 4), f32(sh(2, 2, 1), 10, 100, 1, -1)), in(f32(sh(2, 1, 1), 210, -1)),
+		},
+		{
+			"batch of x repeats", "%r = matmul %a, %b {dtype = f32, trans_b = true}",
+			in(f32(sh(1, 1, 2), 1, 2), f32(sh(2, 2, 2), 1, 0, 0, 1, 1, 1, 2, 2)), in(f32(sh(2, 1, 2), 1, 2, 3, 6)),
+		},
+		{
+			"batch of y repeats", "%r = matmul %a, %b {dtype = f32, trans_b = false}",
+			in(f32(sh(2, 1, 1, 1), 2, 3), f32(sh(1, 2, 1, 1), 5, 7)), in(f32(sh(2, 2, 1, 1), 10, 14, 15, 21)),
+		},
 		{"bf16", "%r = matmul %a, %b {dtype = bf16, trans_b = true}", in(bf16(sh(1, 2), 256, 1), bf16(sh(1, 2), 1, 3)), in(f32to16(sh(1, 1), 260))},
 		{"bf16 to f32", "%r = matmul %a, %b {dtype = f32, trans_b = true}", in(bf16(sh(1, 2), 256, 1), bf16(sh(1, 2), 1, 3)), in(f32(sh(1, 1), 259))},
-		{"sums in order", "%r = matmul %a, %b {dtype = f32, trans_b = true}",
-			in(f32(sh(2, 3), big, 1, -big, big, -big, 1), f32(sh(1, 3), 1, 1, 1)), in(f32(sh(2, 1), 0, 1))},
-		{"NaN stays in its row", "%r = matmul %a, %b {dtype = f32, trans_b = true}",
-			in(f32(sh(2, 1), nan, 1), f32(sh(2, 1), 2, inf)), in(f32(sh(2, 2), nan, nan, 2, inf))},
+		{
+			"sums in order", "%r = matmul %a, %b {dtype = f32, trans_b = true}",
+			in(f32(sh(2, 3), big, 1, -big, big, -big, 1), f32(sh(1, 3), 1, 1, 1)), in(f32(sh(2, 1), 0, 1)),
+		},
+		{
+			"NaN stays in its row", "%r = matmul %a, %b {dtype = f32, trans_b = true}",
+			in(f32(sh(2, 1), nan, 1), f32(sh(2, 1), 2, inf)), in(f32(sh(2, 2), nan, nan, 2, inf)),
+		},
 	})
 }
 
 func TestModelPieces(t *testing.T) {
 	runCases(t, []opCase{
-		{"rms_norm", "%r = rms_norm %a, %b {eps = 0.0}", in(f32(sh(2, 2), 3, 4, -3, 4), f32(sh(2), 2, 0.5)),
-			in(f32(sh(2, 2), 1.6970563, 0.56568545, -1.6970563, 0.56568545))},
+		{
+			"rms_norm", "%r = rms_norm %a, %b {eps = 0.0}", in(f32(sh(2, 2), 3, 4, -3, 4), f32(sh(2), 2, 0.5)),
+			in(f32(sh(2, 2), 1.6970563, 0.56568545, -1.6970563, 0.56568545)),
+		},
 		{"rms_norm eps", "%r = rms_norm %a, %b {eps = 4.0}", in(f32(sh(1, 2), 0, 0), f32(sh(2), 2, 0.5)), in(f32(sh(1, 2), 0, 0))},
 		{"rms_norm eps counts", "%r = rms_norm %a, %b {eps = 3.5}", in(f32(sh(1, 2), 3, 4), f32(sh(2), 1, 1)), in(f32(sh(1, 2), 0.75, 1))},
 		// t = 0.848528 is rounded to 0.84765625 first; without that the product
 		// would be 1.03125.
-		{"rms_norm bf16 rounds twice", "%r = rms_norm %a, %b {eps = 0.0}", in(bf16(sh(2), 3, 4), bf16(sh(2), 1.2109375, 1)),
-			in(f32to16(sh(2), 1.0234375, 1.1328125))},
+		{
+			"rms_norm bf16 rounds twice", "%r = rms_norm %a, %b {eps = 0.0}", in(bf16(sh(2), 3, 4), bf16(sh(2), 1.2109375, 1)),
+			in(f32to16(sh(2), 1.0234375, 1.1328125)),
+		},
 
 		{"short_conv", "%r = short_conv %a, %b", in(f32(sh(5, 1), 1, 2, 3, 4, 5), f32(sh(4, 1), 0.5, 0.25, 2, 1)), in(f32(sh(2, 1), 15, 19.75))},
-		{"short_conv channels and batch", "%r = short_conv %a, %b",
-			in(f32(sh(2, 2, 2), 1, 10, 2, 20, 3, 30, 4, 40), f32(sh(2, 2), 1, 0.5, -1, 0)), in(f32(sh(2, 1, 2), 1, 25, 3, 55))},
+		{
+			"short_conv channels and batch", "%r = short_conv %a, %b",
+			in(f32(sh(2, 2, 2), 1, 10, 2, 20, 3, 30, 4, 40), f32(sh(2, 2), 1, 0.5, -1, 0)), in(f32(sh(2, 1, 2), 1, 25, 3, 55)),
+		},
 		// 256 + 1.5 + 1.5 in one rounding.
 		{"short_conv bf16", "%r = short_conv %a, %b", in(bf16(sh(3, 1), 1, 1, 256), f32(sh(3, 1), 1.5, 1.5, 0)), in(f32to16(sh(1, 1), 260))},
 	})

@@ -110,8 +110,10 @@ func TestIndexErrors(t *testing.T) {
 		in   []*Tensor
 		want string
 	}{
-		{"%r = gather %a, %b {axis = 0} loc(2, \"attn.q\", \"w\")", in(x, i32(sh(2), 0, 3)),
-			"@f: op 0 gather (layer 2 attn.q w, line 3), rank 0: index 3 at [1] is outside 0…2"},
+		{
+			"%r = gather %a, %b {axis = 0} loc(2, \"attn.q\", \"w\")", in(x, i32(sh(2), 0, 3)),
+			"@f: op 0 gather (layer 2 attn.q w, line 3), rank 0: index 3 at [1] is outside 0…2",
+		},
 		{"%r = gather %a, %b {axis = 1}", in(x, i32(sh(1), -1)), "index -1 at [0] is outside 0…1"},
 		{"%r = gather_elements %a, %b {axis = 1}", in(x, i32(sh(1, 2), 0, 2)), "gather_elements (line 3), rank 0: index 2 at [0 1] is outside 0…1"},
 		{"%r = kv_read %a, %b {block_size = 2}", in(cache, i32(sh(1), 2)), "kv_read (line 3), rank 0: block 2 at [0] is outside 0…1"},
@@ -254,21 +256,33 @@ func TestDivergence(t *testing.T) {
 		breakIt func(m *ir.Module, args []map[string]*Tensor)
 	}{
 		{"", func(*ir.Module, []map[string]*Tensor) {}},
-		{"@f: ranks diverge: parameter %w is replicated, but at [0] ranks 0 and 3 have 1 and 2",
-			func(_ *ir.Module, args []map[string]*Tensor) { args[3]["w"] = f32(sh(2), 2, nan) }},
-		{"parameter %w is replicated, but at [1] ranks 0 and 2 have NaN and 0",
-			func(_ *ir.Module, args []map[string]*Tensor) { args[2]["w"] = f32(sh(2), 1, 0) }},
-		{"parameter %s is sharded 2 ways along axis 0, but at [1] ranks 2 and 3 have 0 and -0",
-			func(_ *ir.Module, args []map[string]*Tensor) { args[3]["s"] = f32(sh(2), 1, negZ) }},
+		{
+			"@f: ranks diverge: parameter %w is replicated, but at [0] ranks 0 and 3 have 1 and 2",
+			func(_ *ir.Module, args []map[string]*Tensor) { args[3]["w"] = f32(sh(2), 2, nan) },
+		},
+		{
+			"parameter %w is replicated, but at [1] ranks 0 and 2 have NaN and 0",
+			func(_ *ir.Module, args []map[string]*Tensor) { args[2]["w"] = f32(sh(2), 1, 0) },
+		},
+		{
+			"parameter %s is sharded 2 ways along axis 0, but at [1] ranks 2 and 3 have 0 and -0",
+			func(_ *ir.Module, args []map[string]*Tensor) { args[3]["s"] = f32(sh(2), 1, negZ) },
+		},
 		// A forgotten reduction.
-		{"@f: op 0 add (layer 1 mlp, line 3): ranks diverge: result 0 is replicated, but at [1] ranks 0 and 2 have 0 and 2",
-			func(m *ir.Module, _ []map[string]*Tensor) { m.Entry().Ops[0].Results[0].Type.Dist = ir.Dist{} }},
-		{"@f: op 1 neg (line 4): ranks diverge: result 0 is sharded 2 ways along axis 0, but at [1] ranks 0 and 1 have -0 and -1",
-			func(m *ir.Module, _ []map[string]*Tensor) { m.Entry().Ops[1].Results[0].Type.Dist = ir.Shard(0, 2) }},
+		{
+			"@f: op 0 add (layer 1 mlp, line 3): ranks diverge: result 0 is replicated, but at [1] ranks 0 and 2 have 0 and 2",
+			func(m *ir.Module, _ []map[string]*Tensor) { m.Entry().Ops[0].Results[0].Type.Dist = ir.Dist{} },
+		},
+		{
+			"@f: op 1 neg (line 4): ranks diverge: result 0 is sharded 2 ways along axis 0, but at [1] ranks 0 and 1 have -0 and -1",
+			func(m *ir.Module, _ []map[string]*Tensor) { m.Entry().Ops[1].Results[0].Type.Dist = ir.Shard(0, 2) },
+		},
 		// Groups of ranks that do agree.
 		{"", func(m *ir.Module, _ []map[string]*Tensor) { m.Entry().Ops[0].Results[0].Type.Dist = ir.Shard(0, 2) }},
-		{"@f: ranks diverge: result y is replicated, but at [1] ranks 0 and 2 have 0 and 2",
-			func(m *ir.Module, _ []map[string]*Tensor) { m.Entry().Results[0].Type.Dist = ir.Dist{} }},
+		{
+			"@f: ranks diverge: result y is replicated, but at [1] ranks 0 and 2 have 0 and 2",
+			func(m *ir.Module, _ []map[string]*Tensor) { m.Entry().Results[0].Type.Dist = ir.Dist{} },
+		},
 	} {
 		m, args := build()
 		c.breakIt(m, args)

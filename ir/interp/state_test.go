@@ -14,16 +14,24 @@ func TestState(t *testing.T) {
 	cache := f32(sh(4, 1, 2), 0, 1, 10, 11, 20, 21, 30, 31)
 	conv := bf16(sh(3, 2, 1), 1, 2, 3, 4, 5, 6)
 	runCases(t, []opCase{
-		{"kv_read", "%r = kv_read %a, %b {block_size = 2}", in(cache, i32(sh(3), 1, 0, 1)),
-			in(f32(sh(3, 2, 1, 2), 20, 21, 30, 31, 0, 1, 10, 11, 20, 21, 30, 31))},
-		{"kv_write", "%r = kv_write %a, %b, %c", in(cache, i32(sh(2), 3, 0), f32(sh(2, 1, 2), 7, 8, nan, 9)),
-			in(f32(sh(4, 1, 2), nan, 9, 10, 11, 20, 21, 7, 8))},
-		{"kv_write last wins", "%r = kv_write %a, %b, %c", in(cache, i32(sh(3), 1, 2, 1), f32(sh(3, 1, 2), 1, 2, 3, 4, 5, 6)),
-			in(f32(sh(4, 1, 2), 0, 1, 5, 6, 3, 4, 30, 31))},
+		{
+			"kv_read", "%r = kv_read %a, %b {block_size = 2}", in(cache, i32(sh(3), 1, 0, 1)),
+			in(f32(sh(3, 2, 1, 2), 20, 21, 30, 31, 0, 1, 10, 11, 20, 21, 30, 31)),
+		},
+		{
+			"kv_write", "%r = kv_write %a, %b, %c", in(cache, i32(sh(2), 3, 0), f32(sh(2, 1, 2), 7, 8, nan, 9)),
+			in(f32(sh(4, 1, 2), nan, 9, 10, 11, 20, 21, 7, 8)),
+		},
+		{
+			"kv_write last wins", "%r = kv_write %a, %b, %c", in(cache, i32(sh(3), 1, 2, 1), f32(sh(3, 1, 2), 1, 2, 3, 4, 5, 6)),
+			in(f32(sh(4, 1, 2), 0, 1, 5, 6, 3, 4, 30, 31)),
+		},
 		{"conv_read", "%r = conv_read %a, %b", in(conv, i32(sh(2), 2, 0)), in(bf16(sh(2, 2, 1), 5, 6, 1, 2))},
 		{"conv_write", "%r = conv_write %a, %b, %c", in(conv, i32(sh(1), 1), bf16(sh(1, 2, 1), 8, 9)), in(bf16(sh(3, 2, 1), 1, 2, 8, 9, 5, 6))},
-		{"read old version", "%n = kv_write %a, %b, %c\n%r = kv_read %a, %b {block_size = 1}", in(cache, i32(sh(1), 0), f32(sh(1, 1, 2), 7, 8)),
-			in(f32(sh(1, 1, 1, 2), 0, 1))},
+		{
+			"read old version", "%n = kv_write %a, %b, %c\n%r = kv_read %a, %b {block_size = 1}", in(cache, i32(sh(1), 0), f32(sh(1, 1, 2), 7, 8)),
+			in(f32(sh(1, 1, 1, 2), 0, 1)),
+		},
 	})
 	// The state given was not touched.
 	same(t, f32(sh(4, 1, 2), 0, 1, 10, 11, 20, 21, 30, 31), cache)

@@ -154,8 +154,11 @@ func TestOpenDirValid(t *testing.T) {
 	}{
 		{"two shards", indexOf(12, abc), two, []string{"a", "b", "c"}},
 		{"no total_size", indexOf(-1, abc), two, []string{"a", "b", "c"}},
-		{"other keys", `{"x":[{"y":[null]},[]],"metadata":{"total_parameters":1.5e3,"z":{}},"weight_map":{"b":"` + shard2 + `"}}`,
-			map[string][]Tensor{shard2: ints("b")}, []string{"b"}},
+		{
+			"other keys", `{"x":[{"y":[null]},[]],"metadata":{"total_parameters":1.5e3,"z":{}},"weight_map":{"b":"` + shard2 + `"}}`,
+			map[string][]Tensor{shard2: ints("b")},
+			[]string{"b"},
+		},
 		{"single file", "", map[string][]Tensor{singleName: ints("a", "b")}, []string{"a", "b"}},
 		{"single file with an index", indexOf(4, map[string]string{"a": singleName}), map[string][]Tensor{singleName: ints("a")}, []string{"a"}},
 		{"other files", indexOf(12, abc), with(two, "expected.safetensors", ints("a")), []string{"a", "b", "c"}},
@@ -194,7 +197,8 @@ func TestCheckpointMetadata(t *testing.T) {
 	write("c.safetensors", "c", map[string]string{"same": "1", "differs": "1", "c": "3"})
 	write("d.safetensors", "d", nil)
 	index := indexOf(16, map[string]string{
-		"a": "a.safetensors", "b": "b.safetensors", "c": "c.safetensors", "d": "d.safetensors"})
+		"a": "a.safetensors", "b": "b.safetensors", "c": "c.safetensors", "d": "d.safetensors",
+	})
 	require.NoError(t, os.WriteFile(filepath.Join(dir, indexName), []byte(index), 0o666))
 	ck, err := OpenDir(dir)
 	require.NoError(t, err)
@@ -217,40 +221,78 @@ func TestOpenDirProblems(t *testing.T) {
 		files map[string][]Tensor
 		want  []string // all problems, in order
 	}{
-		{"nothing there", "", nil,
-			[]string{"neither model.safetensors.index.json nor model.safetensors is there: download the checkpoint again"}},
-		{"shards without an index", "", good,
-			[]string{"neither model.safetensors.index.json nor model.safetensors is there: download the checkpoint again (there are 2 other .safetensors files; the index of shards is part of a checkpoint)"}},
-		{"missing shard", indexOf(8, ab), map[string][]Tensor{shard1: ints("a")},
-			[]string{shard2 + ": the file is missing but model.safetensors.index.json says that it has 1 tensor: download it (stat: no such file or directory)"}},
-		{"missing file with an odd name", indexOf(-1, map[string]string{"a": "x\n.safetensors"}), nil,
-			[]string{`"x\n.safetensors": the file is missing but model.safetensors.index.json says that it has 1 tensor: download it (stat: no such file or directory)`}},
+		{
+			"nothing there", "", nil,
+			[]string{"neither model.safetensors.index.json nor model.safetensors is there: download the checkpoint again"},
+		},
+		{
+			"shards without an index", "", good,
+			[]string{"neither model.safetensors.index.json nor model.safetensors is there: download the checkpoint again (there are 2 other .safetensors files; the index of shards is part of a checkpoint)"},
+		},
+		{
+			"missing shard", indexOf(8, ab),
+			map[string][]Tensor{shard1: ints("a")},
+			[]string{shard2 + ": the file is missing but model.safetensors.index.json says that it has 1 tensor: download it (stat: no such file or directory)"},
+		},
+		{
+			"missing file with an odd name", indexOf(-1, map[string]string{"a": "x\n.safetensors"}), nil,
+			[]string{`"x\n.safetensors": the file is missing but model.safetensors.index.json says that it has 1 tensor: download it (stat: no such file or directory)`},
+		},
 		{"all shards missing", indexOf(8, map[string]string{"a": shard1, "b": shard2, "c": shard2}), nil, []string{
 			shard1 + ": the file is missing but model.safetensors.index.json says that it has 1 tensor: download it (stat: no such file or directory)",
-			shard2 + ": the file is missing but model.safetensors.index.json says that it has 2 tensors: download it (stat: no such file or directory)"}},
-		{"missing mtp", indexOf(4, map[string]string{"a": shard1, "m": mtpName}), map[string][]Tensor{shard1: ints("a")},
-			[]string{"mtp.safetensors: the file is missing but model.safetensors.index.json says that it has 1 tensor: download it (stat: no such file or directory)"}},
-		{"missing tensor", indexOf(8, map[string]string{"a": shard1, "b": shard2, "c": shard1}), good,
-			[]string{`tensor "c": expected in ` + shard1 + ` as model.safetensors.index.json says, but no file has it`}},
-		{"extra tensor", indexOf(12, ab), map[string][]Tensor{shard1: ints("a"), shard2: ints("b", "c")},
-			[]string{`tensor "c": is in ` + shard2 + ` but not in model.safetensors.index.json`}},
-		{"tensor in the wrong shard", indexOf(12, map[string]string{"a": shard1, "b": shard2, "c": shard1}), map[string][]Tensor{shard1: ints("a"), shard2: ints("b", "c")},
-			[]string{`tensor "c": expected in ` + shard1 + ` as model.safetensors.index.json says, but it is in ` + shard2}},
-		{"tensor in two shards", indexOf(12, ab), map[string][]Tensor{shard1: ints("a", "b"), shard2: ints("b")},
-			[]string{`tensor "b": is in ` + shard1 + " and " + shard2 + ", expected in one file only"}},
+			shard2 + ": the file is missing but model.safetensors.index.json says that it has 2 tensors: download it (stat: no such file or directory)",
+		}},
+		{
+			"missing mtp", indexOf(4, map[string]string{"a": shard1, "m": mtpName}),
+			map[string][]Tensor{shard1: ints("a")},
+			[]string{"mtp.safetensors: the file is missing but model.safetensors.index.json says that it has 1 tensor: download it (stat: no such file or directory)"},
+		},
+		{
+			"missing tensor", indexOf(8, map[string]string{"a": shard1, "b": shard2, "c": shard1}), good,
+			[]string{`tensor "c": expected in ` + shard1 + ` as model.safetensors.index.json says, but no file has it`},
+		},
+		{
+			"extra tensor", indexOf(12, ab),
+			map[string][]Tensor{shard1: ints("a"), shard2: ints("b", "c")},
+			[]string{`tensor "c": is in ` + shard2 + ` but not in model.safetensors.index.json`},
+		},
+		{
+			"tensor in the wrong shard", indexOf(12, map[string]string{"a": shard1, "b": shard2, "c": shard1}),
+			map[string][]Tensor{shard1: ints("a"), shard2: ints("b", "c")},
+			[]string{`tensor "c": expected in ` + shard1 + ` as model.safetensors.index.json says, but it is in ` + shard2},
+		},
+		{
+			"tensor in two shards", indexOf(12, ab),
+			map[string][]Tensor{shard1: ints("a", "b"), shard2: ints("b")},
+			[]string{`tensor "b": is in ` + shard1 + " and " + shard2 + ", expected in one file only"},
+		},
 		{"unknown tensor in two shards", indexOf(16, ab), map[string][]Tensor{shard1: ints("a", "c"), shard2: ints("b", "c")}, []string{
 			`tensor "c": is in ` + shard1 + " and " + shard2 + ", expected in one file only",
-			`tensor "c": is in ` + shard1 + " and " + shard2 + " but not in model.safetensors.index.json"}},
-		{"tensor in a shard and in mtp", indexOf(8, ab), map[string][]Tensor{shard1: ints("a"), shard2: ints("b"), mtpName: ints("b")},
-			[]string{`tensor "b": is in ` + shard2 + " and mtp.safetensors, expected in one file only"}},
-		{"tensor in mtp instead of a shard", indexOf(4, ab), map[string][]Tensor{shard1: ints("a"), shard2: nil, mtpName: ints("b")},
-			[]string{`tensor "b": expected in ` + shard2 + ` as model.safetensors.index.json says, but it is in mtp.safetensors`}},
-		{"tensor in a single file and in mtp", "", map[string][]Tensor{singleName: ints("a"), mtpName: ints("a")},
-			[]string{`tensor "a": is in model.safetensors and mtp.safetensors, expected in one file only`}},
-		{"wrong total_size", indexOf(9, ab), good,
-			[]string{"model.safetensors.index.json: metadata.total_size is 9 but the tensors of its files have 8 bytes: index and shards are of different downloads"}},
-		{"total_size 0", indexOf(0, ab), good,
-			[]string{"model.safetensors.index.json: metadata.total_size is 0 but the tensors of its files have 8 bytes: index and shards are of different downloads"}},
+			`tensor "c": is in ` + shard1 + " and " + shard2 + " but not in model.safetensors.index.json",
+		}},
+		{
+			"tensor in a shard and in mtp", indexOf(8, ab),
+			map[string][]Tensor{shard1: ints("a"), shard2: ints("b"), mtpName: ints("b")},
+			[]string{`tensor "b": is in ` + shard2 + " and mtp.safetensors, expected in one file only"},
+		},
+		{
+			"tensor in mtp instead of a shard", indexOf(4, ab),
+			map[string][]Tensor{shard1: ints("a"), shard2: nil, mtpName: ints("b")},
+			[]string{`tensor "b": expected in ` + shard2 + ` as model.safetensors.index.json says, but it is in mtp.safetensors`},
+		},
+		{
+			"tensor in a single file and in mtp", "",
+			map[string][]Tensor{singleName: ints("a"), mtpName: ints("a")},
+			[]string{`tensor "a": is in model.safetensors and mtp.safetensors, expected in one file only`},
+		},
+		{
+			"wrong total_size", indexOf(9, ab), good,
+			[]string{"model.safetensors.index.json: metadata.total_size is 9 but the tensors of its files have 8 bytes: index and shards are of different downloads"},
+		},
+		{
+			"total_size 0", indexOf(0, ab), good,
+			[]string{"model.safetensors.index.json: metadata.total_size is 0 but the tensors of its files have 8 bytes: index and shards are of different downloads"},
+		},
 		{"file names with a path", indexOf(-1, map[string]string{"a": "../a", "b": "..", "c": "/etc/passwd", "d": "x/y", "e": `x\y`, "f": "", "g": "C:x", "h": ".", "i": "x/y", "j": "x\x00y"}), nil, []string{
 			`model.safetensors.index.json: file name "" of 1 tensor, expected a plain name without a path`,
 			`model.safetensors.index.json: file name "." of 1 tensor, expected a plain name without a path`,
@@ -260,13 +302,15 @@ func TestOpenDirProblems(t *testing.T) {
 			`model.safetensors.index.json: file name "C:x" of 1 tensor, expected a plain name without a path`,
 			`model.safetensors.index.json: file name "x\x00y" of 1 tensor, expected a plain name without a path`,
 			`model.safetensors.index.json: file name "x/y" of 2 tensors, expected a plain name without a path`,
-			`model.safetensors.index.json: file name "x\\y" of 1 tensor, expected a plain name without a path`}},
+			`model.safetensors.index.json: file name "x\\y" of 1 tensor, expected a plain name without a path`,
+		}},
 		{"several", indexOf(8, map[string]string{"a": shard1, "b": shard2, "z": "no.safetensors", "y": "../y", "c": shard1}), map[string][]Tensor{shard1: ints("a", "d"), shard2: ints("a", "b")}, []string{
 			`model.safetensors.index.json: file name "../y" of 1 tensor, expected a plain name without a path`,
 			`no.safetensors: the file is missing but model.safetensors.index.json says that it has 1 tensor: download it (stat: no such file or directory)`,
 			`tensor "a": is in ` + shard1 + " and " + shard2 + ", expected in one file only",
 			`tensor "c": expected in ` + shard1 + ` as model.safetensors.index.json says, but no file has it`,
-			`tensor "d": is in ` + shard1 + ` but not in model.safetensors.index.json`}},
+			`tensor "d": is in ` + shard1 + ` but not in model.safetensors.index.json`,
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			// Go's %q says \x00, which JSON does not know.

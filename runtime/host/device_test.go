@@ -157,14 +157,22 @@ func TestRunReportsTheNode(t *testing.T) {
 		testCase
 		want string
 	}{
-		{testCase{guid: "gather_fwd_f32", params: axisP("ns_GatherKernel::Params", "axis", recipes.I32, 1),
-			in: []*val{newVal(f32, 2, 3), idx(0, 3)}, out: []*val{newVal(f32, 2, 2)}}, `in[1] "x1": element 1 is index 3, outside 0 to 2`},
-		{testCase{guid: "gather_fwd_f32", params: axisP("ns_GatherKernel::Params", "axis", recipes.I32, 1),
-			in: []*val{newVal(f32, 2, 3), idx(-1)}, out: []*val{newVal(f32, 2, 1)}}, `in[1] "x1": element 0 is index -1, outside 0 to 2`},
-		{testCase{guid: "gather_elements_fwd_f32", params: axisP("ns_GatherElementsKernel::Params", "axis", recipes.I32, 0),
-			in: []*val{newVal(f32, 3), idx(2, 1, 7, 0)}, out: []*val{newVal(f32, 4)}}, `in[1] "x1": element 2 is index 7, outside 0 to 2`},
-		{testCase{guid: "index_copy_fwd_f32", params: indexCopyP(),
-			in: []*val{newVal(f32, 2, 3), idx(0, math.MinInt32), newVal(f32, 2, 2)}, out: []*val{newVal(f32, 2, 3)}}, `in[1] "x1": element 1 is index -2147483648, outside 0 to 2`},
+		{testCase{
+			guid: "gather_fwd_f32", params: axisP("ns_GatherKernel::Params", "axis", recipes.I32, 1),
+			in: []*val{newVal(f32, 2, 3), idx(0, 3)}, out: []*val{newVal(f32, 2, 2)},
+		}, `in[1] "x1": element 1 is index 3, outside 0 to 2`},
+		{testCase{
+			guid: "gather_fwd_f32", params: axisP("ns_GatherKernel::Params", "axis", recipes.I32, 1),
+			in: []*val{newVal(f32, 2, 3), idx(-1)}, out: []*val{newVal(f32, 2, 1)},
+		}, `in[1] "x1": element 0 is index -1, outside 0 to 2`},
+		{testCase{
+			guid: "gather_elements_fwd_f32", params: axisP("ns_GatherElementsKernel::Params", "axis", recipes.I32, 0),
+			in: []*val{newVal(f32, 3), idx(2, 1, 7, 0)}, out: []*val{newVal(f32, 4)},
+		}, `in[1] "x1": element 2 is index 7, outside 0 to 2`},
+		{testCase{
+			guid: "index_copy_fwd_f32", params: indexCopyP(),
+			in: []*val{newVal(f32, 2, 3), idx(0, math.MinInt32), newVal(f32, 2, 2)}, out: []*val{newVal(f32, 2, 3)},
+		}, `in[1] "x1": element 1 is index -2147483648, outside 0 to 2`},
 		{testCase{guid: "div_fwd_i32", in: []*val{newVal(i32, 2), newVal(i32, 2)}, out: []*val{newVal(i32, 2)}}, `panic: runtime error: integer divide by zero`},
 	} {
 		r, offsets := c.recipe()
@@ -425,8 +433,13 @@ func BenchmarkGemm(b *testing.B) {
 		m, n, k int
 		tb      int64
 	}{
-		{f32, 1, 2048, 2048, 1}, {bf16, 1, 2048, 2048, 1}, {f32, 64, 1024, 1024, 1}, {bf16, 64, 1024, 1024, 1},
-		{bf16, 1, 128, 2048, 0}, {bf16, 8, 128, 2048, 0}, {f32, 64, 1024, 1024, 0},
+		{f32, 1, 2048, 2048, 1},
+		{bf16, 1, 2048, 2048, 1},
+		{f32, 64, 1024, 1024, 1},
+		{bf16, 64, 1024, 1024, 1},
+		{bf16, 1, 128, 2048, 0},
+		{bf16, 8, 128, 2048, 0},
+		{f32, 64, 1024, 1024, 0},
 	} {
 		b.Run(fmt.Sprintf("%v/m=%d,n=%d,k=%d,tb=%d", c.dt, c.m, c.n, c.k, c.tb), func(b *testing.B) {
 			w := []int{c.n, c.k}
@@ -451,8 +464,14 @@ func BenchmarkElementwise(b *testing.B) {
 	for _, c := range []struct {
 		guid string
 		b    []int
-	}{{"add_fwd_f32", []int{1024, 64}}, {"add_fwd_bf16", []int{1024, 64}}, {"mult_fwd_f32", []int{1024, 1}}, {"mult_fwd_f32", []int{1, 64}},
-		{"mult_fwd_f32", []int{1, 1}}, {"mult_fwd_bf16", []int{1, 64}}} {
+	}{
+		{"add_fwd_f32", []int{1024, 64}},
+		{"add_fwd_bf16", []int{1024, 64}},
+		{"mult_fwd_f32", []int{1024, 1}},
+		{"mult_fwd_f32", []int{1, 64}},
+		{"mult_fwd_f32", []int{1, 1}},
+		{"mult_fwd_bf16", []int{1, 64}},
+	} {
 		b.Run(fmt.Sprintf("%s/%v", c.guid, c.b), func(b *testing.B) {
 			dt := f32
 			if c.guid[len(c.guid)-1] == '6' {

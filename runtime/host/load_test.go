@@ -47,7 +47,7 @@ func TestLoadRefusesMutations(t *testing.T) {
 			}
 			c.guid = name
 			if row.types != nil {
-				c.guid += "_" + (append(c.in, c.out...)[map[bool]int{true: 1}[name == "where_fwd"]]).dt.String()
+				c.guid += "_" + append(c.in, c.out...)[map[bool]int{true: 1}[name == "where_fwd"]].dt.String()
 			}
 			good, _ := c.recipe()
 			refuse := func(what string, change func(r *recipes.Recipe, n *recipes.Node)) {
@@ -171,8 +171,10 @@ func TestLoadMessages(t *testing.T) {
 		testCase
 		want string
 	}{
-		{testCase{guid: "add_fwd_f64", in: []*val{x(f32, 2), x(f32, 2)}, out: []*val{x(f32, 2)}},
-			`recipe case: node 0 "n" (add_fwd_f64, from model.op): GUID "add_fwd_f64" has type suffix "f64", want one of [bf16 f32 i32]`},
+		{
+			testCase{guid: "add_fwd_f64", in: []*val{x(f32, 2), x(f32, 2)}, out: []*val{x(f32, 2)}},
+			`recipe case: node 0 "n" (add_fwd_f64, from model.op): GUID "add_fwd_f64" has type suffix "f64", want one of [bf16 f32 i32]`,
+		},
 		{testCase{guid: "add_fwd", in: []*val{x(f32, 2), x(f32, 2)}, out: []*val{x(f32, 2)}}, `GUID "add_fwd" has no type suffix`},
 		{testCase{guid: "gemm_f32", in: []*val{x(f32, 2), x(f32, 2)}, out: []*val{x(f32, 2)}}, `unknown GUID "gemm_f32"`},
 		{testCase{guid: "add_fwd_f32", in: []*val{x(f32, 2)}, out: []*val{x(f32, 2)}}, `operands: number 1, want 2`},
@@ -264,10 +266,12 @@ func TestBindRefuses(t *testing.T) {
 // Two sections that share memory are checked like one.
 func TestBindChecksSharedSections(t *testing.T) {
 	d := testDevice(t, 1)
-	r := &recipes.Recipe{Name: "r",
+	r := &recipes.Recipe{
+		Name:     "r",
 		Sections: []recipes.Section{{Name: "a", Buffer: recipes.Arena, Size: 64}, {Name: "b", Buffer: recipes.Arena, Size: 64}, {Name: "c", Buffer: recipes.Arena, Size: 64}},
 		Tensors: []recipes.Tensor{
-			{Name: "a", DType: f32, Dims: []int64{16}}, {Name: "b", DType: f32, Dims: []int64{16}, Section: 1},
+			{Name: "a", DType: f32, Dims: []int64{16}},
+			{Name: "b", DType: f32, Dims: []int64{16}, Section: 1},
 			{Name: "c", DType: f32, Dims: []int64{16}, Section: 2},
 		},
 		Nodes: []recipes.Node{{Name: "n0", GUID: "neg_fwd_f32", In: []int{0}, Out: []int{1}}, {Name: "n1", GUID: "add_fwd_f32", In: []int{0, 1}, Out: []int{2}}},

@@ -42,8 +42,10 @@ func TestRowsAreIndependent(t *testing.T) {
 				{testCase{guid: "topk", params: topkP(k, 0), in: []*val{x(k, rows), nil, nil}, out: []*val{newVal(dt, k, rows), newVal(i32, k, rows)}}, []int{1, 2}},
 				{testCase{guid: "silu_fwd" + s, in: []*val{x(k, rows)}, out: []*val{newVal(dt, k, rows)}}, nil},
 				{testCase{guid: "mult_fwd" + s, in: []*val{x(k, rows), x(1, rows)}, out: []*val{newVal(dt, k, rows)}}, nil},
-				{testCase{guid: "moe" + s, params: moeP(1, 3), in: []*val{x(k, rows), g.indices(5, 2, rows), x(2, rows),
-					x(k, 2*n), x(k, 2*n), x(k, 2*n), x(n, k), x(n, k), x(n, k)}, out: []*val{newVal(dt, k, rows)}}, []int{3, 4, 5, 6, 7, 8}},
+				{testCase{guid: "moe" + s, params: moeP(1, 3), in: []*val{
+					x(k, rows), g.indices(5, 2, rows), x(2, rows),
+					x(k, 2*n), x(k, 2*n), x(k, 2*n), x(n, k), x(n, k), x(n, k),
+				}, out: []*val{newVal(dt, k, rows)}}, []int{3, 4, 5, 6, 7, 8}},
 			} {
 				batch := c.run(t)
 				for _, r := range []int{0, 1, rows / 2, rows - 1} {
@@ -114,8 +116,10 @@ func TestRMSNormRounds(t *testing.T) {
 	for range 100 {
 		dt := pick(g, f32, bf16)
 		d, rows := 1+g.IntN(100), 1+g.IntN(4)
-		c := testCase{guid: "rms_norm_fwd_" + dt.String(), params: normP(1e-5),
-			in: []*val{g.values(dt, false, d, rows), g.values(dt, false, d)}, out: []*val{newVal(dt, d, rows), newVal(f32, 1, rows)}}
+		c := testCase{
+			guid: "rms_norm_fwd_" + dt.String(), params: normP(1e-5),
+			in: []*val{g.values(dt, false, d, rows), g.values(dt, false, d)}, out: []*val{newVal(dt, d, rows), newVal(f32, 1, rows)},
+		}
 		out := c.run(t)
 		inv, y := c.out[1].decode(out[1]), c.out[0].decode(out[0])
 		c.out[0].each(func(i int, idx []int) {

@@ -107,8 +107,10 @@ var (
 		{name: "activation", typ: recipes.Enum, syms: []string{"silu", "MOE_ACTIVATION_MODE_SILU"}},
 		{name: "experts_min", typ: recipes.I32, max: maxI32},
 		{name: "experts_max", typ: recipes.I32, max: maxI32},
-		{name: "flags", typ: recipes.Enum, flags: true,
-			syms: []string{"MOE_FLAGS_FUSED_GEMM", "MOE_FLAGS_PERMUTED_WEIGHTS"}},
+		{
+			name: "flags", typ: recipes.Enum, flags: true,
+			syms: []string{"MOE_FLAGS_FUSED_GEMM", "MOE_FLAGS_PERMUTED_WEIGHTS"},
+		},
 	}}
 )
 
@@ -156,10 +158,14 @@ var table = map[string]row{
 	"slice_axis": {in: 1, out: 1, params: sliceParams, build: buildSlice, view: viewSlice},
 	"concat":     {in: 1, variadic: true, out: 1, params: concatParams, build: buildConcat},
 
-	"reduce_sum_fwd": {types: numTypes, in: 1, out: 1, params: reduceParams,
-		build: reduce(sums[float32](), sums[int32](), 0)},
-	"reduce_max_fwd": {types: numTypes, in: 1, out: 1, params: reduceParams,
-		build: reduce(maxima[float32](), maxima[int32](), 1)},
+	"reduce_sum_fwd": {
+		types: numTypes, in: 1, out: 1, params: reduceParams,
+		build: reduce(sums[float32](), sums[int32](), 0),
+	},
+	"reduce_max_fwd": {
+		types: numTypes, in: 1, out: 1, params: reduceParams,
+		build: reduce(maxima[float32](), maxima[int32](), 1),
+	},
 	"softmax_fwd": {types: floatTypes, in: 1, out: 1, params: softmaxParams, build: buildSoftmax},
 	"topk":        {in: 3, empty: 2, out: 2, params: topkParams, build: buildTopk},
 

@@ -60,9 +60,11 @@ type state struct {
 
 func newState() state {
 	m := newMaker(section(recipes.KV, 128), section(recipes.Arena, 1024))
-	return state{m,
+	return state{
+		m,
 		m.tensor(f32, 0, 0, 4, 8), m.tensor(f32, 0, 0, 4, 8),
-		m.tensor(i32, 1, 0, 1), m.tensor(f32, 1, 64, 4, 1), m.tensor(f32, 1, 128, 4, 8)}
+		m.tensor(i32, 1, 0, 1), m.tensor(f32, 1, 64, 4, 1), m.tensor(f32, 1, 128, 4, 8),
+	}
 }
 
 func (s state) update() {
