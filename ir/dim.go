@@ -359,24 +359,3 @@ func floorDiv(x, y int64) int64 {
 	}
 	return q
 }
-
-// FloorDiv is floor(x/n) for positive n as a size where that is a polynomial:
-// every non-constant coefficient of x is a multiple of n.
-func FloorDiv(x Dim, n int64) (Dim, bool) {
-	if n < 1 || x.isTooLarge() {
-		return Dim{}, false
-	}
-	var ts []term
-	rest := int64(0)
-	for _, t := range x.terms {
-		switch {
-		case len(t.syms) == 0:
-			rest = t.coef
-		case t.coef%n != 0:
-			return Dim{}, false
-		default:
-			ts = append(ts, term{t.coef / n, t.syms})
-		}
-	}
-	return canonical(ts).Add(D(floorDiv(rest, n))), true
-}

@@ -137,31 +137,6 @@ func TestDimDiv(t *testing.T) {
 	require.False(t, ok)
 }
 
-func TestFloorDiv(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.Int64Range(-2, 9).Draw(t, "n")
-		x, env := drawDim(t, "x"), drawEnv(t)
-		if rapid.Bool().Draw(t, "divisible") {
-			x = x.Mul(D(n)).Add(D(rapid.Int64Range(-20, 20).Draw(t, "rest")))
-		}
-		got, ok := FloorDiv(x, n)
-		if !ok {
-			return
-		}
-		require.Positive(t, n)
-		v, _ := exact(x, env)
-		// Euclidean division of big integers is floor for a positive divisor.
-		requireExact(t, new(big.Int).Div(v, big.NewInt(n)), got, env)
-	})
-	q, ok := FloorDiv(SymDim("q").Mul(D(256)).Add(D(127)), 128)
-	require.True(t, ok)
-	require.Equal(t, "2*q", q.String())
-	_, ok = FloorDiv(SymDim("q"), 2)
-	require.False(t, ok)
-	_, ok = FloorDiv(tooLarge, 2)
-	require.False(t, ok)
-}
-
 func TestSymDefEval(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x := rapid.Int64Range(-1000, 1000).Draw(t, "x")
@@ -339,7 +314,6 @@ func TestDimsAreValues(t *testing.T) {
 		before := x.String() + "|" + y.String()
 		_, _, _ = x.Add(y), x.Sub(y), x.Mul(y)
 		_, _ = x.Div(y)
-		_, _ = FloorDiv(x, 3)
 		_ = x.Mul(y).Add(x).Mul(y)
 		_ = x.subst(map[string]Dim{"a": y, "q": D(2)})
 		require.Equal(t, before, x.String()+"|"+y.String())

@@ -145,8 +145,6 @@ type Value struct {
 	Index int
 	// Param is set for a parameter.
 	Param *Param
-
-	id int // scratch number used by printing, verification and cloning
 }
 
 // Name is the parameter's name, or a description of the defining op; printed

@@ -67,13 +67,14 @@ func (f *Func) Shape() string {
 type printer struct {
 	w         *bufio.Writer
 	anonymous bool // leave out names, sources and locations
+	ids       map[*Value]int
 }
 
 func (p *printer) printf(format string, args ...any) { fmt.Fprintf(p.w, format, args...) }
 
 func (p *printer) function(f *Func, anonymous bool) {
 	p.anonymous = anonymous
-	number(f, anonymous)
+	p.number(f)
 	name := f.Name
 	if anonymous {
 		name = ""
@@ -111,18 +112,16 @@ func (p *printer) function(f *Func, anonymous bool) {
 
 // number gives op results their printed numbers (and, for anonymous text,
 // parameters too).
-func number(f *Func, params bool) {
-	n := 0
-	if params {
-		for _, p := range f.Params {
-			p.Value.id = n
-			n++
+func (p *printer) number(f *Func) {
+	p.ids = make(map[*Value]int, len(f.Ops))
+	if p.anonymous {
+		for _, prm := range f.Params {
+			p.ids[prm.Value] = len(p.ids)
 		}
 	}
 	for _, o := range f.Ops {
 		for _, r := range o.Results {
-			r.id = n
-			n++
+			p.ids[r] = len(p.ids)
 		}
 	}
 }
@@ -162,7 +161,7 @@ func (p *printer) ref(v *Value) string {
 	if v.Param != nil && !p.anonymous {
 		return "%" + v.Param.Name
 	}
-	return "%" + strconv.Itoa(v.id)
+	return "%" + strconv.Itoa(p.ids[v])
 }
 
 func (p *printer) values(vs []*Value) {

@@ -88,7 +88,7 @@ func log2Ceil(n int) int { return bits.Len(uint(max(n, 1) - 1)) }
 // before it can have, not what the full bucket can.
 func (d *Deployment) expBuckets() []recipes.Bucket {
 	b, mml := d.BlockSize, d.MaxModelLen
-	mbt := min(d.MaxBatchedTokens, mml)
+	mbt := d.MaxBatchedTokens
 	queries := curve(min(b, mbt), min(b, mbt), mbt, max(log2Ceil(mbt), 1))
 	most := ceilDiv(mml-1, b)
 	c := max(1, (mml-queries[0])/b)
@@ -221,7 +221,7 @@ func (d *Deployment) possible(b recipes.Bucket) error {
 	case b.Phase == recipes.Prefill && b.Query < 1:
 		return fmt.Errorf("q must be at least 1")
 	case b.Phase == recipes.Prefill && b.Query > d.MaxBatchedTokens:
-		return fmt.Errorf("q is more than max_batched_tokens %d", d.MaxBatchedTokens)
+		return fmt.Errorf("q is more than a chunk can have, %d (max_batched_tokens, max_model_len)", d.MaxBatchedTokens)
 	case b.Phase == recipes.Prefill && b.Blocks > perSeq:
 		return fmt.Errorf("c is more than the %d blocks of max_model_len", perSeq)
 	case b.Phase == recipes.Decode && (b.Seqs < 1 || b.Seqs > d.MaxNumSeqs):

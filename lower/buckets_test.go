@@ -65,7 +65,7 @@ func TestExpCoversSmall(t *testing.T) {
 				t.Fatalf("%s: %v", b, err)
 			}
 		}
-		for q := 1; q <= min(d.MaxBatchedTokens, d.MaxModelLen); q++ {
+		for q := 1; q <= d.MaxBatchedTokens; q++ {
 			for p := 0; p+q <= d.MaxModelLen; p++ {
 				need := recipes.Bucket{Phase: recipes.Prefill, Seqs: 1, Query: q, Blocks: ceilDiv(p, d.BlockSize)}
 				if recipes.Select(bs, need, d.BlockSize) < 0 {
@@ -99,7 +99,7 @@ func TestFileBuckets(t *testing.T) {
 		{"prefill q=-1 c=1", "not a count"},
 		{"prefill q=1 q=2 c=0", "q is given twice"},
 		{"prefill q=0 c=0", "q must be at least 1"},
-		{"prefill q=65 c=0", "more than max_batched_tokens 64"},
+		{"prefill q=65 c=0", "q is more than a chunk can have, 64"},
 		{"prefill q=1 c=17", "more than the 16 blocks of max_model_len"},
 		{"decode b=5 n=5", "not from 1 to max_num_seqs 4"},
 		{"decode b=2 n=33", "n is not from b (a block each) to 32"},

@@ -51,7 +51,7 @@ func Compile(ctx context.Context, d *Deployment, progress Progress) (b *recipes.
 	c := compiler{cfg: cfg, dep: d, buckets: buckets, bundle: b, progress: progress, total: len(buckets) * len(d.Precisions())}
 	for _, p := range d.Precisions() {
 		if err := c.set(ctx, p); err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", p, err)
+			return nil, nil, fmt.Errorf("%s: %s: %w", d.path, p, err)
 		}
 	}
 	return b, cfg.Notes, nil

@@ -173,6 +173,7 @@ func (d *Deployment) checkNumbers() error {
 	m := d.manifest()
 	err := m.Check()
 	if err == nil {
+		d.MaxBatchedTokens = min(d.MaxBatchedTokens, d.MaxModelLen) // no chunk is longer than a request
 		return nil
 	}
 	key, _, _ := strings.Cut(err.Error(), " ") // the message begins with it
@@ -202,7 +203,7 @@ func (d *Deployment) options(precision string) inkling.Options {
 	t, _ := dtype.Parse(precision)
 	return inkling.Options{
 		TP: d.TensorParallel, BlockSize: d.BlockSize, Blocks: d.KVBlocks, MaxModelLen: d.MaxModelLen, MaxNumSeqs: d.MaxNumSeqs,
-		MaxBatchedTokens: min(d.MaxBatchedTokens, d.MaxModelLen), Precision: t, ShardedEmbedding: d.Embedding == "sharded",
+		MaxBatchedTokens: d.MaxBatchedTokens, Precision: t, ShardedEmbedding: d.Embedding == "sharded",
 	}
 }
 

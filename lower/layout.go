@@ -2,6 +2,7 @@ package lower
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"quill/ir"
@@ -14,7 +15,7 @@ import (
 // order of use. Equal segments thus see their weights at equal offsets from
 // the group's start, whatever the layer, and share one recipe.
 type layout struct {
-	weights map[string]*place // by checkpoint tensor
+	weights map[string]*place // by weightKey
 	states  map[string]*place
 	groups  map[recipes.Buffer][]*group
 	list    []weightSlot
@@ -24,6 +25,7 @@ type layout struct {
 
 // group is a range of a buffer.
 type group struct {
+	number int // among the groups of the buffer
 	size   int64
 	offset int64 // set by finish
 	// consts are the constants kept in a group of weights: each group has its
@@ -40,11 +42,12 @@ type place struct {
 // constKey identifies a constant within a group.
 type constKey struct {
 	dtype      dtype.Type
-	fill, step float64
+	fill, step uint64 // bits of the numbers: 0 and −0 are two constants
+	shape      string
 }
 
 func constOf(p *ir.Param) constKey {
-	return constKey{p.Value.Type.DType, p.Source.Fill, p.Source.Step}
+	return constKey{p.Value.Type.DType, math.Float64bits(p.Source.Fill), math.Float64bits(p.Source.Step), p.Value.Type.String()}
 }
 
 type weightSlot struct {
@@ -60,7 +63,7 @@ func newLayout() *layout {
 }
 
 func (l *layout) newGroup(b recipes.Buffer) *group {
-	g := &group{consts: map[constKey]*place{}}
+	g := &group{number: len(l.groups[b]), consts: map[constKey]*place{}}
 	l.groups[b] = append(l.groups[b], g)
 	return g
 }
@@ -81,36 +84,46 @@ func typeBytes(t ir.Type) (int64, error) {
 }
 
 // stateBuffer is the buffer of a state: capture names states kv.… and conv.….
-func stateBuffer(name string) recipes.Buffer {
-	if strings.HasPrefix(name, "kv.") {
-		return recipes.KV
+func stateBuffer(name string) (recipes.Buffer, error) {
+	switch {
+	case strings.HasPrefix(name, "kv."):
+		return recipes.KV, nil
+	case strings.HasPrefix(name, "conv."):
+		return recipes.Conv, nil
 	}
-	return recipes.Conv
+	return "", fmt.Errorf("state %%%s belongs to no buffer; names begin with kv. or conv.", name)
 }
 
-// call places the weights and states of one launch that have no place yet and
-// returns the group that holds the launch's constants.
+// call places the weights and states of one launch that have no place yet, in a
+// new group of their buffer, and returns the group that holds the launch's
+// constants: that new one or, when all is placed, the newest it uses. (What it
+// shares with other launches was placed with the first of them, so its own
+// group is the newest.)
 func (l *layout) call(args []*ir.Param) (*group, error) {
 	open := map[recipes.Buffer]*group{}
-	// A launch of which something is placed already adds to that group.
+	var newest *group
 	for _, p := range args {
-		if at := l.find(p); at != nil && open[bufferOf(p)] == nil {
-			open[bufferOf(p)] = at.group
-		}
-	}
-	for _, p := range args {
-		b := bufferOf(p)
-		if isConst(p) || l.find(p) != nil {
+		if isConst(p) {
 			continue
 		}
-		if open[b] == nil {
-			open[b] = l.newGroup(b)
+		b, err := bufferOf(p)
+		if err != nil {
+			return nil, err
 		}
-		if err := l.add(p, open[b]); err != nil {
-			return nil, fmt.Errorf("%%%s: %w", p.Name, err)
+		at := l.find(p)
+		if at == nil {
+			if open[b] == nil {
+				open[b] = l.newGroup(b)
+			}
+			if at, err = l.add(p, open[b]); err != nil {
+				return nil, fmt.Errorf("%%%s: %w", p.Name, err)
+			}
+		}
+		if b == recipes.Weights && (newest == nil || at.group.number > newest.number) {
+			newest = at.group
 		}
 	}
-	return l.constants(args, open[recipes.Weights])
+	return l.constants(args, newest)
 }
 
 // constants places a launch's constants in its group of weights.
@@ -128,7 +141,7 @@ func (l *layout) constants(args []*ir.Param, g *group) (*group, error) {
 		if g.consts[constOf(p)] != nil {
 			continue
 		}
-		if err := l.add(p, g); err != nil {
+		if _, err := l.add(p, g); err != nil {
 			return nil, fmt.Errorf("%%%s: %w", p.Name, err)
 		}
 	}
@@ -137,11 +150,11 @@ func (l *layout) constants(args []*ir.Param, g *group) (*group, error) {
 
 func isConst(p *ir.Param) bool { return p.Kind == ir.Weight && p.Source.PerRank }
 
-func bufferOf(p *ir.Param) recipes.Buffer {
+func bufferOf(p *ir.Param) (recipes.Buffer, error) {
 	if p.Kind == ir.State {
 		return stateBuffer(p.Name)
 	}
-	return recipes.Weights
+	return recipes.Weights, nil
 }
 
 // find is the place of a state or checkpoint weight, nil when it has none.
@@ -149,26 +162,32 @@ func (l *layout) find(p *ir.Param) *place {
 	if p.Kind == ir.State {
 		return l.states[p.Name]
 	}
-	return l.weights[p.Source.Tensor]
+	return l.weights[weightKey(p)]
 }
 
-func (l *layout) add(p *ir.Param, g *group) error {
+// weightKey identifies a slot of the weights: a tensor may be wanted in more
+// than one view.
+func weightKey(p *ir.Param) string {
+	return fmt.Sprint(p.Source.Tensor, p.Source.Reshape, p.Source.Perm, p.Value.Type)
+}
+
+func (l *layout) add(p *ir.Param, g *group) (*place, error) {
 	n, err := typeBytes(p.Value.Type)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	at := g.add(n)
 	switch {
 	case p.Kind == ir.State:
 		l.states[p.Name] = at
-		return nil
+		return at, nil
 	case p.Source.PerRank:
 		g.consts[constOf(p)] = at
 	default:
-		l.weights[p.Source.Tensor] = at
+		l.weights[weightKey(p)] = at
 	}
 	l.list = append(l.list, weightSlot{weightOf(p), at})
-	return nil
+	return at, nil
 }
 
 // weightOf is the weights-map entry of a parameter.

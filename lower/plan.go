@@ -79,9 +79,14 @@ func (p *planner) arena() error {
 		p.values[v] = &recipes.Binding{Buffer: recipes.Arena, Offset: iv.offset}
 	}
 	for i, r := range p.entry.Results {
-		if r.Kind == ir.Host {
-			p.plan.Outputs = append(p.plan.Outputs, hostIO(r.Name, r.Type, p.values[p.entry.Return[i]].Offset))
+		if r.Kind != ir.Host {
+			continue
 		}
+		b := p.values[p.entry.Return[i]]
+		if b == nil || b.Buffer != recipes.Arena {
+			return fmt.Errorf("output %s is not computed by a launch of its own", r.Name)
+		}
+		p.plan.Outputs = append(p.plan.Outputs, hostIO(r.Name, r.Type, b.Offset))
 	}
 	return nil
 }
@@ -122,6 +127,9 @@ func (p *planner) intervals() (liveness, error) {
 		}
 		uses[v]++
 		if p.entry.Results[i].Kind == ir.Carry {
+			if p.carryBytes > 0 || v.Param != nil || v.Def.Name() != "call" {
+				return live, fmt.Errorf("carry %s: a plan leaves one carried value, computed by a launch", p.entry.Results[i].Name)
+			}
 			p.carry(v, n)
 		}
 	}
@@ -204,7 +212,11 @@ func (p *planner) launch(o *ir.Op) error {
 			seg.Results = append(seg.Results, seg.Params[at])
 			continue
 		}
-		seg.Results = append(seg.Results, s.value(fmt.Sprintf("out%d", i), *p.values[o.Results[i]]))
+		at := p.values[o.Results[i]]
+		if at == nil {
+			return fmt.Errorf("result %d of @%s has no place", i, callee.Name)
+		}
+		seg.Results = append(seg.Results, s.value(fmt.Sprintf("out%d", i), *at))
 	}
 	seg.Sections = s.sections
 	rec, err := p.emit(seg)
@@ -283,7 +295,11 @@ func (p *planner) slot(s *sectionList, prm *ir.Param, a *ir.Value, consts *group
 	switch prm.Kind {
 	case ir.State:
 		st := p.stateOf(a)
-		return s.grouped(stateBuffer(st.Name), p.lay.states[st.Name]), nil
+		b, err := bufferOf(st)
+		if err != nil {
+			return synapse.Slot{}, err
+		}
+		return s.grouped(b, p.lay.states[st.Name]), nil
 	case ir.Weight:
 		at := p.lay.find(a.Param)
 		if isConst(a.Param) {
@@ -314,6 +330,9 @@ func (p *planner) collective(o *ir.Op) error {
 		return fmt.Errorf("all_gather along axis %d; ranks can be joined along axis 0 only", o.Int("axis"))
 	}
 	in, out := p.values[o.Args[0]], p.values[o.Results[0]]
+	if in == nil || out == nil || in.Buffer != recipes.Arena || out.Buffer != recipes.Arena {
+		return fmt.Errorf("%s works on values that launches compute, in the arena", o.Name())
+	}
 	n, _ := o.Args[0].Type.Elems().Const()
 	p.plan.Steps = append(p.plan.Steps, recipes.Step{Collective: &recipes.Collective{
 		Kind: kind, DType: o.Args[0].Type.DType, Count: n, In: in.Offset, Out: out.Offset, Label: o.Loc.String(),

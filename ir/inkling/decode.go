@@ -78,8 +78,8 @@ func (p *decodePhase) attention(l int, q, k, v, rel *ir.Value) *ir.Value {
 	scores = p.Select(p.Reshape(visible, []ir.Dim{n, one, one, b}), scores, p.scalar(hidden, dtype.F32, 4))
 
 	p.at(l, "attn.softmax")
-	// Rows may be NaN only where nothing reads them: a reference picks its own
-	// sequence's row, and the sums below pick references by selection.
+	// Pad rows may be NaN: a reference picks its own sequence's row, padding that
+	// of row 0, which is real.
 	owned := p.Eq(p.Reshape(p.owners, []ir.Dim{n, one, one}), p.Reshape(p.Iota(s), []ir.Dim{one, s, one}))
 	top := p.ReshapeShard(p.ReduceMax(scores, 3), 2, n, one, heads)
 	top = p.ReduceMax(p.Select(owned, top, p.scalar(hidden, dtype.F32, 3)), 0)

@@ -136,23 +136,6 @@ func (v *Vision) tensors(t *tensorList) {
 	t.bf16("model.visual.final_norm.weight", v.Hidden)
 }
 
-// Count sums a list of tensors.
-func Count(ts []Tensor) (params, bytes int64) {
-	for _, t := range ts {
-		n := int64(1)
-		for _, d := range t.Shape {
-			n *= d
-		}
-		params += n
-		size := int64(2)
-		if t.DType == "F32" {
-			size = 4
-		}
-		bytes += n * size
-	}
-	return params, bytes
-}
-
 // convTaps is sconv_kernel_size: a short convolution sees its token and the
 // three before it.
 const convTaps = 4

@@ -103,7 +103,7 @@ type served struct {
 	mu   sync.Mutex
 	*runtime.Session
 	device runtime.Device
-	bundle *recipes.Bundle
+	path   string // of the bundle
 	err    error
 }
 
@@ -133,14 +133,11 @@ func (d deployment) open(t testing.TB) *served {
 }
 
 func (s *served) start(ctx context.Context, d deployment) error {
-	path, err := d.file(ctx)
-	if err != nil {
+	var err error
+	if s.path, err = d.file(ctx); err != nil {
 		return err
 	}
-	if s.bundle, err = recipes.ReadBundle(path); err != nil {
-		return err
-	}
-	s.Session, err = runtime.Open(ctx, path, runtime.Options{
+	s.Session, err = runtime.Open(ctx, s.path, runtime.Options{
 		Model: d.model,
 		NewDevice: func(ranks int, bytes map[recipes.Buffer]int64) (runtime.Device, error) {
 			s.device, err = runtime.NewHostDevice(ranks, bytes)

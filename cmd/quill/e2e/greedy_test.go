@@ -125,7 +125,7 @@ func answers(t testing.TB, d deployment, cases []chatCase) []*conversation {
 func TestChatAnswersMatch(t *testing.T) {
 	t.Parallel()
 	cases := chatCases(t)
-	tps := []int{2}
+	tps := []int{1}
 	if soak() {
 		tps = []int{1, 2, 4, 8}
 	}
@@ -147,7 +147,7 @@ const comfortable = 1.0
 // In BF16 it answers the same wherever the choice of no token was close.
 func TestChatAnswersMatchInBF16(t *testing.T) {
 	t.Parallel()
-	d := chat(1, "bf16")
+	d := chat(2, "bf16")
 	cases := chatCases(t)
 	var clear []chatCase
 	for _, c := range cases {

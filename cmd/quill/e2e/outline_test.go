@@ -15,7 +15,7 @@ func TestPassesChangeNoBit(t *testing.T) {
 	for _, m := range models {
 		for i, tp := range m.tps {
 			for j, precision := range []string{"f32", "bf16"} {
-				if !soak() && (i%2 != j || tp == 8) { // a sample takes turns
+				if !soak() && (i != j || tp > 2) { // a sample takes turns
 					continue
 				}
 				d := nano(m.name, tp, 4, precision)

@@ -57,6 +57,9 @@ func TestPlainGraphsMatchTheIndependentImplementation(t *testing.T) {
 	for _, m := range models {
 		for _, tp := range m.tps {
 			for _, block := range []int{4, 16} {
+				if block == 16 && tp > 2 && !soak() {
+					continue // families are reached with small blocks
+				}
 				d := nano(m.name, tp, block, "f32")
 				t.Run(d.String(), func(t *testing.T) {
 					t.Parallel()

@@ -31,17 +31,20 @@ func newSpoiled(t *testing.T, d deployment, on bool) *spoiled {
 	s := &served{}
 	require.NoError(t, s.start(t.Context(), d))
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	h := &spoiled{served: s, t: t, on: on, block: d.block, states: statesOf(t, s.bundle, &s.bundle.Sets[0])}
+	bundle, err := recipes.ReadBundle(s.path)
+	require.NoError(t, err)
+	set := &bundle.Sets[0]
+	h := &spoiled{served: s, t: t, on: on, block: d.block, states: statesOf(t, bundle, set)}
 	if on {
-		h.spoilPadToken()
+		h.spoilPadToken(set.Weights)
 	}
 	return h
 }
 
 // spoilPadToken makes the embedding of token 0 NaN, and so every hidden row of
 // padding.
-func (h *spoiled) spoilPadToken() {
-	for _, w := range h.bundle.Sets[0].Weights {
+func (h *spoiled) spoilPadToken(weights []recipes.Weight) {
+	for _, w := range weights {
 		if w.Tensor != "model.llm.embed.weight" {
 			continue
 		}

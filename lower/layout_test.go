@@ -1,0 +1,98 @@
+package lower
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"quill/ir"
+	"quill/passes"
+	"quill/recipes"
+)
+
+func planOf(t *testing.T, text string) (*planner, *layout, error) {
+	t.Helper()
+	text = strings.Replace(text, "}\n", "}\nsym q: 1..1\n", 1) // prefill's symbol
+	m, err := ir.VerifyText("test.qir", []byte(text))
+	require.NoError(t, err)
+	require.NoError(t, passes.Run(t.Context(), m, passes.Pipeline()))
+	lay := newLayout()
+	p, err := newPlan(m, "test", recipes.Bucket{Phase: recipes.Prefill, Query: 1}, lay)
+	return p, lay, err
+}
+
+// Equal layers share a recipe although they share a weight as well, and every
+// view of a tensor has a slot of its own.
+func TestSharedWeightsKeepRecipesShared(t *testing.T) {
+	p, lay, err := planOf(t, `module @m {level = model, tp = 1}
+func @f(
+  input %x: i32[2],
+  weight %s: f32[4, 4] = "shared",
+  weight %st: f32[4, 4] = "shared" {perm = [1, 0]},
+  weight %e: f32[8, 4] = "embed",
+  weight %w0: f32[4, 4] = "w0",
+  weight %w1: f32[4, 4] = "w1",
+  weight %w2: f32[4, 4] = "w2"
+) -> (output y: f32[2, 4]) {
+  %h = gather %e, %x {axis = 0}
+  %t = matmul %h, %st {trans_b = false, dtype = f32}
+  graph_break "layer"
+  %a = matmul %t, %s {trans_b = false, dtype = f32}
+  %b = matmul %a, %w0 {trans_b = false, dtype = f32}
+  graph_break "layer"
+  %c = matmul %b, %s {trans_b = false, dtype = f32}
+  %d = matmul %c, %w1 {trans_b = false, dtype = f32}
+  graph_break "layer"
+  %f = matmul %d, %s {trans_b = false, dtype = f32}
+  %g = matmul %f, %w2 {trans_b = false, dtype = f32}
+  graph_break "end"
+  %y = silu %g
+  return %y
+}
+`)
+	require.NoError(t, err)
+	require.Len(t, p.recipes, 5)
+	require.Same(t, p.recipes[2], p.recipes[3], "layers after the one that placed the shared weight")
+	lay.finish()
+	seen := map[int64]bool{}
+	for _, w := range lay.weightsMap() {
+		require.False(t, seen[w.Offset], "%+v", w)
+		seen[w.Offset] = true
+	}
+	require.Len(t, seen, 6)
+}
+
+// What a plan cannot express is an error, not a wrong plan.
+func TestWhatAPlanCannotDo(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{`module @m {level = model, tp = 1}
+func @f(input %x: f32[4]) -> (carry a: f32[4], carry b: f32[4]) {
+  %0 = silu %x
+  %1 = exp %x
+  return %0, %1
+}
+`, "one carried value"},
+		{`module @m {level = model, tp = 1}
+func @f(input %x: f32[4]) -> (carry a: f32[4], output y: f32[4]) {
+  %0 = silu %x
+  return %0, %0
+}
+`, "output y"},
+		{`module @m {level = model, tp = 2}
+func @f(weight %x: f32[4]@shard(0, 2) = "x") -> (output y: f32[8]) {
+  %0 = all_gather %x {axis = 0}
+  return %0
+}
+`, "all_gather works on values that launches compute"},
+		{`module @m {level = model, tp = 1}
+func @f(input %i: i32[1], input %x: f32[1, 1, 4], state %cache: f32[8, 1, 4]) -> (state cache: f32[8, 1, 4]) {
+  %0 = kv_write %cache, %i, %x
+  return %0
+}
+`, "belongs to no buffer"},
+	} {
+		_, _, err := planOf(t, c.text)
+		require.ErrorContains(t, err, c.want)
+	}
+}

@@ -1,0 +1,130 @@
+package synapse
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"quill/ir"
+	"quill/ir/ops"
+	"quill/recipes"
+)
+
+// Every op that a segment can hold has a Synapse form, and no rule is left of
+// an op that is gone. Constants never reach a segment, collectives stand
+// between segments.
+func TestEveryOpHasARule(t *testing.T) {
+	for i := range ops.Table {
+		o := &ops.Table[i]
+		want := o.Levels&ops.Fused != 0 && !o.Has(ops.Collective) && o.Name != "const"
+		_, ok := rules[o.Name]
+		require.Equal(t, want, ok, o.Name)
+	}
+	for name := range rules {
+		_, ok := ops.ByName(name)
+		require.True(t, ok, name)
+	}
+}
+
+func emit(t *testing.T, text string, sections ...recipes.Section) (*recipes.Recipe, error) {
+	t.Helper()
+	m, err := ir.VerifyText("test.qir", []byte(text))
+	require.NoError(t, err)
+	f := m.Funcs[0]
+	s := Segment{Name: f.Name, Fn: f, Sections: sections}
+	for range f.Params {
+		s.Params = append(s.Params, Slot{Section: len(s.Params)})
+	}
+	for i, r := range f.Results {
+		at := Slot{Section: len(f.Params) + i}
+		for j, p := range f.Params {
+			if r.Kind == ir.State && p.Name == r.Name {
+				at = s.Params[j]
+			}
+		}
+		s.Results = append(s.Results, at)
+	}
+	for len(s.Sections) < len(f.Params)+len(f.Results) {
+		s.Sections = append(s.Sections, recipes.Section{Name: "s", Buffer: recipes.Arena})
+	}
+	return Emit(s)
+}
+
+// An update in place waits for the reads of the version before it, and only
+// for those.
+func TestUpdatesWaitForReads(t *testing.T) {
+	r, err := emit(t, `module @m {level = plan, tp = 1}
+func @seg(state %s0: f32[8, 1, 4], input %i: i32[2], input %x: f32[2, 1, 4]) -> (temp r0: f32[2, 4, 1, 4], temp r1: f32[2, 4, 1, 4], state s0: f32[8, 1, 4]) {
+  %0 = kv_read %s0, %i {block_size = 4}
+  %1 = kv_write %s0, %i, %x
+  %2 = kv_read %1, %i {block_size = 4}
+  %3 = kv_write %1, %i, %x
+  return %0, %2, %3
+}
+func @f(state %s0: f32[8, 1, 4], input %i: i32[2], input %x: f32[2, 1, 4]) -> (state s0: f32[8, 1, 4]) {
+  %0, %1, %2 = call @seg %s0, %i, %x
+  return %2
+}
+`)
+	require.NoError(t, err)
+	var updates [][]int
+	for i, n := range r.Nodes {
+		if n.GUID != "index_copy_fwd_f32" {
+			continue
+		}
+		for _, a := range n.After {
+			require.Equal(t, "gather_fwd_f32", r.Nodes[a].GUID)
+			require.Less(t, a, i)
+		}
+		updates = append(updates, n.After)
+		state, next := r.Tensors[n.In[0]], r.Tensors[n.Out[0]]
+		require.Equal(t, []any{state.Section, state.Offset, state.Dims}, []any{next.Section, next.Offset, next.Dims})
+	}
+	require.Len(t, updates, 2)
+	require.Len(t, updates[0], 1)
+	require.Len(t, updates[1], 1)
+	require.NotEqual(t, updates[0], updates[1])
+}
+
+func TestWhatTheTargetCannotDo(t *testing.T) {
+	for _, c := range []struct{ body, want string }{
+		{"%0 = reshape %x {shape = [1, 1, 1, 1, 2, 2]}\n%1 = reshape %0 {shape = [4]}\nreturn %1", "rank 6, engines take at most 5"},
+		{"%0 = neg %x\nreturn %x", "returned twice or is a parameter"},
+	} {
+		_, err := emit(t, `module @m {level = plan, tp = 1}
+func @seg(input %x: f32[4]) -> (temp r0: f32[4]) {
+`+c.body+`
+}
+func @f(input %x: f32[4]) -> (output y: f32[4]) {
+  %0 = call @seg %x
+  return %0
+}
+`)
+		require.ErrorContains(t, err, c.want)
+	}
+}
+
+// Experts are views into the stored weights: expert e begins e matrices in.
+func TestExpertsAreViews(t *testing.T) {
+	r, err := emit(t, `module @m {level = plan, tp = 1}
+func @seg(temp %x: bf16[3, 8], temp %e: i32[3, 2], temp %p: bf16[3, 2], weight %w13: bf16[5, 2, 6, 8], weight %w2: bf16[5, 8, 6]) -> (temp r0: bf16[3, 8]) {
+  %0 = moe %x, %e, %p, %w13, %w2
+  return %0
+}
+func @f(input %t: i32[3]) -> (output y: i32[3]) {
+  return %t
+}
+`)
+	require.NoError(t, err)
+	require.Len(t, r.Nodes, 1)
+	n := r.Nodes[0]
+	require.Equal(t, "moe_bf16", n.GUID)
+	require.Len(t, n.In, 3+5+5)
+	for e := range 5 {
+		gateUp, down := r.Tensors[n.In[3+e]], r.Tensors[n.In[8+e]]
+		require.Equal(t, []int64{8, 12}, gateUp.Dims)
+		require.Equal(t, int64(e*2*6*8*2), gateUp.Offset)
+		require.Equal(t, []int64{6, 8}, down.Dims)
+		require.Equal(t, int64(e*8*6*2), down.Offset)
+	}
+}
