@@ -6,10 +6,12 @@ import (
 	"quill/recipes/dtype"
 )
 
-// Every element of a product of matrices is summed in the one order of dot,
-// however the matrices lie in memory. Operands that are not f32 rows already
-// are brought into that form a block at a time; how many rows a block has never
-// changes a result.
+// An element of a product of matrices is summed in the order of dot where B is
+// transposed, as weights are, and in index order where it is not. There a term
+// that is exactly 0 changes nothing wherever it stands: a product with a 0/1
+// matrix does not depend on what else the matrix could have picked. Operands
+// that are not f32 rows already are brought into that form a block at a time;
+// how many rows a block has never changes a result.
 
 const (
 	// blockRows and blockCols are the rows of A and of Bᵀ that are brought into
@@ -86,7 +88,7 @@ func newMatmul(node *node, m, n, k int, transA, transB, wide, wideC bool) matmul
 	if transB {
 		g.sum = node.reserve(4 * min(m, blockRows) * min(n, blockCols))
 	} else {
-		g.sum = node.reserve(4 * 4 * min(m, axpyRows) * min(n, axpyCols))
+		g.sum = node.reserve(4 * min(m, axpyRows) * min(n, axpyCols))
 	}
 	switch {
 	case wide && transB:
@@ -135,25 +137,20 @@ func (g *matmul) dots(rows []float32, b, c []byte, atB, atC, n int, scratch []by
 }
 
 // axpy computes n rows of C from the rows of B: each row of B, scaled, is added
-// to the accumulators of dot, which are rows here.
+// to the rows of sums, in order.
 func (g *matmul) axpy(rows []float32, b, c []byte, atB, atC, n int, scratch []byte) {
 	for n0 := 0; n0 < g.n; n0 += axpyCols {
 		cols := min(axpyCols, g.n-n0)
-		sum := g.sum.f32(scratch)[:4*n*cols]
+		sum := g.sum.f32(scratch)[:n*cols]
 		clear(sum)
 		for r := range g.k {
 			x := floats(b, g.wide, atB+r*g.n+n0, cols, g.cols.f32(scratch))
 			for i := range n {
-				scaled(sum[(4*i+r%4)*cols:][:cols], rows[i*g.k+r], x)
+				scaled(sum[i*cols:][:cols], rows[i*g.k+r], x)
 			}
 		}
 		for i := range n {
-			s0, s1 := sum[4*i*cols:][:cols], sum[(4*i+1)*cols:][:cols]
-			s2, s3 := sum[(4*i+2)*cols:][:cols], sum[(4*i+3)*cols:][:cols]
-			for j := range s0 {
-				s0[j] = (s0[j] + s1[j]) + (s2[j] + s3[j])
-			}
-			store(c, g.wideC, atC+i*g.n+n0, s0)
+			store(c, g.wideC, atC+i*g.n+n0, sum[i*cols:][:cols])
 		}
 	}
 }

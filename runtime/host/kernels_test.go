@@ -425,8 +425,10 @@ func oracleReduceSum(g gen) *testCase {
 			tol[i] = 0
 		}
 	})
-	return &testCase{guid: x.dt.String(), in: []*val{x}, out: []*val{y}, tol: [][]float64{tol},
-		params: axisP("ns_Reduction::Params", "reductionDimension", recipes.U32, axis)}
+	return &testCase{
+		guid: x.dt.String(), in: []*val{x}, out: []*val{y}, tol: [][]float64{tol},
+		params: axisP("ns_Reduction::Params", "reductionDimension", recipes.U32, axis),
+	}
 }
 
 func oracleReduceMax(g gen) *testCase {
@@ -441,8 +443,10 @@ func oracleReduceMax(g gen) *testCase {
 			y.x[i] = max(y.x[i], v)
 		}
 	})
-	return &testCase{guid: x.dt.String(), in: []*val{x}, out: []*val{y},
-		params: axisP("ns_Reduction::Params", "reductionDimension", recipes.U32, axis)}
+	return &testCase{
+		guid: x.dt.String(), in: []*val{x}, out: []*val{y},
+		params: axisP("ns_Reduction::Params", "reductionDimension", recipes.U32, axis),
+	}
 }
 
 func oracleSoftmax(g gen) *testCase {
@@ -467,8 +471,10 @@ func oracleSoftmax(g gen) *testCase {
 			tol[y.at(at)] = v*(2*epsOf(x.dt)+1e-5) + 1e-37
 		}
 	})
-	return &testCase{guid: x.dt.String(), in: []*val{x}, out: []*val{y}, tol: [][]float64{tol},
-		params: axisP("ns_Softmax::Params", "dim", recipes.I32, axis)}
+	return &testCase{
+		guid: x.dt.String(), in: []*val{x}, out: []*val{y}, tol: [][]float64{tol},
+		params: axisP("ns_Softmax::Params", "dim", recipes.I32, axis),
+	}
 }
 
 func oracleTopk(g gen) *testCase {
@@ -530,8 +536,10 @@ func oracleGather(g gen) *testCase {
 		from := slices.Concat(at[:axis], []int{int(idx.get(at[axis : axis+n]...))}, at[axis+n:])
 		y.x[i] = x.get(from...)
 	})
-	return &testCase{guid: x.dt.String(), in: []*val{x, idx}, out: []*val{y},
-		params: axisP("ns_GatherKernel::Params", "axis", recipes.I32, axis)}
+	return &testCase{
+		guid: x.dt.String(), in: []*val{x, idx}, out: []*val{y},
+		params: axisP("ns_GatherKernel::Params", "axis", recipes.I32, axis),
+	}
 }
 
 func oracleGatherElements(g gen) *testCase {
@@ -546,8 +554,10 @@ func oracleGatherElements(g gen) *testCase {
 		from[axis] = int(idx.x[i])
 		y.x[i] = x.get(from...)
 	})
-	return &testCase{guid: x.dt.String(), in: []*val{x, idx}, out: []*val{y},
-		params: axisP("ns_GatherElementsKernel::Params", "axis", recipes.I32, axis)}
+	return &testCase{
+		guid: x.dt.String(), in: []*val{x, idx}, out: []*val{y},
+		params: axisP("ns_GatherElementsKernel::Params", "axis", recipes.I32, axis),
+	}
 }
 
 func oracleIndexCopy(g gen) *testCase {
@@ -568,8 +578,10 @@ func oracleIndexCopy(g gen) *testCase {
 			}
 		}
 	})
-	return &testCase{guid: x.dt.String(), in: []*val{x, idx, src}, out: []*val{y},
-		params: axisP("ns_IndexCopy::Params", "axis", recipes.I32, 0)}
+	return &testCase{
+		guid: x.dt.String(), in: []*val{x, idx, src}, out: []*val{y},
+		params: axisP("ns_IndexCopy::Params", "axis", recipes.I32, 0),
+	}
 }
 
 func (g gen) extents() (m, n, k int) {
@@ -738,14 +750,22 @@ func TestNaNDoesNotLeak(t *testing.T) {
 		n := func(x ...float64) *val { return &val{i32, []int{len(x)}, x} }
 		for _, c := range []*testCase{
 			{guid: "where_fwd", in: []*val{{i8, []int{2}, []float64{1, 0}}, v([]int{2}, 1, nan), v([]int{2}, nan, 2)}, out: []*val{v([]int{2}, 1, 2)}},
-			{guid: "gather_fwd", in: []*val{v([]int{3}, nan, 1, nan), n(1, 1)}, out: []*val{v([]int{2}, 1, 1)},
-				params: axisP("ns_GatherKernel::Params", "axis", recipes.I32, 0)},
-			{guid: "index_copy_fwd", in: []*val{v([]int{2}, nan, 1), n(0), v([]int{1}, 3)}, out: []*val{v([]int{2}, 3, 1)},
-				params: axisP("ns_IndexCopy::Params", "axis", recipes.I32, 0)},
-			{guid: "reduce_max_fwd", in: []*val{v([]int{2, 2}, nan, 1, 2, 3)}, out: []*val{v([]int{1, 2}, nan, 3)},
-				params: axisP("ns_Reduction::Params", "reductionDimension", recipes.U32, 0)},
-			{guid: "softmax_fwd", in: []*val{v([]int{2, 2}, nan, 1, 2, 2)}, out: []*val{v([]int{2, 2}, nan, nan, 0.5, 0.5)},
-				params: axisP("ns_Softmax::Params", "dim", recipes.I32, 0)},
+			{
+				guid: "gather_fwd", in: []*val{v([]int{3}, nan, 1, nan), n(1, 1)}, out: []*val{v([]int{2}, 1, 1)},
+				params: axisP("ns_GatherKernel::Params", "axis", recipes.I32, 0),
+			},
+			{
+				guid: "index_copy_fwd", in: []*val{v([]int{2}, nan, 1), n(0), v([]int{1}, 3)}, out: []*val{v([]int{2}, 3, 1)},
+				params: axisP("ns_IndexCopy::Params", "axis", recipes.I32, 0),
+			},
+			{
+				guid: "reduce_max_fwd", in: []*val{v([]int{2, 2}, nan, 1, 2, 3)}, out: []*val{v([]int{1, 2}, nan, 3)},
+				params: axisP("ns_Reduction::Params", "reductionDimension", recipes.U32, 0),
+			},
+			{
+				guid: "softmax_fwd", in: []*val{v([]int{2, 2}, nan, 1, 2, 2)}, out: []*val{v([]int{2, 2}, nan, nan, 0.5, 0.5)},
+				params: axisP("ns_Softmax::Params", "dim", recipes.I32, 0),
+			},
 		} {
 			c.guid += "_" + dt.String()
 			c.check(t)

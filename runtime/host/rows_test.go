@@ -85,29 +85,64 @@ func TestDotForms(t *testing.T) {
 	}
 }
 
-// A product has the same bits however its operands lie in memory.
+// A product has the same bits however A lies in memory.
 func TestGemmLayouts(t *testing.T) {
 	g := newGen(4)
-	flip := func(v *val) *val {
-		y := newVal(v.dt, v.dims[1], v.dims[0])
-		y.each(func(i int, idx []int) { y.x[i] = v.get(idx[1], idx[0]) })
-		return y
-	}
 	for range 60 {
 		m, n, k := g.IntN(100), g.IntN(300), g.IntN(50)
 		dt := pick(g, f32, bf16)
 		a, b := g.values(dt, false, k, m), g.values(dt, false, k, n)
-		out := func(ta, tb int64, a, b *val) []byte {
-			c := testCase{guid: "gemm", params: gemmP(ta, tb), in: []*val{a, b}, out: []*val{newVal(f32, n, m)}}
-			return c.run(t)[0]
-		}
-		want := out(0, 1, a, b)
-		for i, got := range [][]byte{out(0, 0, a, flip(b)), out(1, 1, flip(a), b), out(1, 0, flip(a), flip(b))} {
-			if !slices.Equal(want, got) {
-				t.Errorf("m=%d n=%d k=%d %v: layout %d differs", m, n, k, dt, i)
+		for tb, b := range []*val{flip(b), b} {
+			want := gemmBytes(t, 0, int64(tb), a, b, m, n)
+			if got := gemmBytes(t, 1, int64(tb), flip(a), b, m, n); !slices.Equal(want, got) {
+				t.Errorf("m=%d n=%d k=%d %v transpose_b=%d: A transposed differs", m, n, k, dt, tb)
 			}
 		}
 	}
+}
+
+// Without transpose_b, terms that are exactly 0 change nothing wherever they
+// stand: a row of a 0/1 matrix picks the same sum whatever lies between what it
+// picks. Decoding relies on it to be independent of a sequence's company.
+func TestZeroTermsChangeNothing(t *testing.T) {
+	g := newGen(5)
+	for range 60 {
+		m, n, k := 1+g.IntN(4), 1+g.IntN(300), 1+g.IntN(40)
+		dt := pick(g, f32, bf16)
+		a, b := g.values(dt, false, k, m), g.values(dt, false, k, n)
+		at := make([]int, k) // where each term goes among others
+		wide := 0
+		for i := range at {
+			wide += g.IntN(4)
+			at[i] = wide
+			wide++
+		}
+		wideA, wideB := newVal(dt, wide, m), g.values(dt, false, n, wide)
+		for i, to := range at {
+			for r := range m {
+				wideA.x[r*wide+to] = a.get(i, r)
+			}
+			for c := range n {
+				wideB.x[to*n+c] = b.get(i, c)
+			}
+		}
+		if !slices.Equal(gemmBytes(t, 0, 0, a, flip(b), m, n), gemmBytes(t, 0, 0, wideA, wideB, m, n)) {
+			t.Errorf("m=%d n=%d k=%d %v: zero terms change the sum", m, n, k, dt)
+		}
+	}
+}
+
+// flip transposes a matrix.
+func flip(v *val) *val {
+	y := newVal(v.dt, v.dims[1], v.dims[0])
+	y.each(func(i int, idx []int) { y.x[i] = v.get(idx[1], idx[0]) })
+	return y
+}
+
+func gemmBytes(t *testing.T, ta, tb int64, a, b *val, m, n int) []byte {
+	t.Helper()
+	c := testCase{guid: "gemm", params: gemmP(ta, tb), in: []*val{a, b}, out: []*val{newVal(f32, n, m)}}
+	return c.run(t)[0]
 }
 
 // The roundings of a norm, bit for bit: given inv_rms, nothing is left open.
