@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/klauspost/compress/flate"
 )
@@ -30,6 +31,10 @@ const (
 // flateLevel is the compression of all entries but the manifest. The module
 // pins the compressor, so equal bundles are equal bytes whatever Go builds them.
 const flateLevel = 6
+
+// epoch is the date of every entry, the first that a ZIP can hold: equal bundles
+// are equal bytes whenever they are made.
+var epoch = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // WriteBundle writes a bundle, a ZIP file that any unzip reads:
 //
@@ -134,7 +139,7 @@ func writeEntry(z *zip.Writer, name string, method uint16, data []byte) error {
 	if len(data) > maxEntry {
 		return fmt.Errorf("%s: %d bytes are more than the %d an entry may have", name, len(data), maxEntry)
 	}
-	w, err := z.CreateHeader(&zip.FileHeader{Name: name, Method: method})
+	w, err := z.CreateHeader(&zip.FileHeader{Name: name, Method: method, Modified: epoch})
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

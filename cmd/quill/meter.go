@@ -38,7 +38,7 @@ type meter struct {
 
 // newMeter begins an activity. unit spells amounts.
 func newMeter(out io.Writer, what string, unit func(int64) string) *meter {
-	m := &meter{what: what, out: out, unit: unit, next: time.Now().Add(firstLine)}
+	m := &meter{what: what, out: out, unit: unit}
 	m.detail.Store("")
 	if isTerminal(out) {
 		m.bars = mpb.New(mpb.WithOutput(out), mpb.WithWidth(barWidth))
@@ -66,6 +66,9 @@ func (m *meter) update(done, total int64, detail string) {
 
 func (m *meter) line(done, total int64, detail string) {
 	now := time.Now()
+	if m.next.IsZero() {
+		m.next = now.Add(firstLine) // what comes before the first update is not this activity
+	}
 	if now.Before(m.next) {
 		return
 	}

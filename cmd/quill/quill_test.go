@@ -141,7 +141,7 @@ func TestMeterLines(t *testing.T) {
 	if out.Len() > 0 {
 		t.Errorf("a line at once: %q", &out)
 	}
-	m.next = time.Time{}
+	m.next = time.Now()
 	m.update(2, 10, "slow")
 	m.update(3, 10, "soon after")
 	m.close()

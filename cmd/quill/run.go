@@ -112,8 +112,11 @@ func (o *runOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	a := newAnswer(stdout, tok, s.Info().Model.EOS, !o.json)
-	start := time.Now()
-	if err := generate(ctx, s, prompt, limit, a.push); err != nil {
+	clock := stopwatch{start: time.Now()}
+	if err := generate(ctx, s, prompt, limit, func(token int32) (bool, error) {
+		clock.token(time.Now())
+		return a.push(token)
+	}); err != nil {
 		_ = a.end() // what can go wrong with it is less than err
 		return err
 	}
@@ -123,7 +126,7 @@ func (o *runOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if o.json {
 		return writeJSON(stdout, a.json())
 	}
-	fmt.Fprintln(stderr, dim(stderr, statistics(s.Info().Counters, len(prompt), len(a.tokens), time.Since(start))))
+	fmt.Fprintln(stderr, dim(stderr, clock.statistics(s.Info().Counters, len(prompt))))
 	return nil
 }
 
@@ -189,8 +192,26 @@ func generate(ctx context.Context, s *runtime.Session, prompt []int32, limit int
 	}
 }
 
+// stopwatch times the tokens of a run: the first ends the prefill, each of the
+// others a decode step.
+type stopwatch struct {
+	start, first, last time.Time
+	tokens             int
+}
+
+func (w *stopwatch) token(now time.Time) {
+	if w.tokens == 0 {
+		w.first = now
+	}
+	w.last = now
+	w.tokens++
+}
+
 // statistics is the line that ends a run.
-func statistics(c runtime.Counters, prompt, answer int, took time.Duration) string {
-	return fmt.Sprintf("%s in, %d out, %.1f tok/s, %d launches, %d collectives, compiles %d, misses %d",
-		count(prompt, "token"), answer, float64(answer)/max(took.Seconds(), 1e-9), c.Launches, c.Collectives, c.Compiles, c.Misses)
+func (w *stopwatch) statistics(c runtime.Counters, prompt int) string {
+	text := fmt.Sprintf("%s in %.2f s, %d out", count(prompt, "token"), w.first.Sub(w.start).Seconds(), w.tokens)
+	if steps := w.tokens - 1; steps > 0 {
+		text += fmt.Sprintf(" at %.1f tok/s", float64(steps)/max(w.last.Sub(w.first).Seconds(), 1e-9))
+	}
+	return fmt.Sprintf("%s; %s, %d launches, %s", text, count(int(c.Steps), "step"), c.Launches, count(int(c.Collectives), "collective"))
 }

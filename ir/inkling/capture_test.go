@@ -49,6 +49,7 @@ func TestCaptureVerifies(t *testing.T) {
 		cfg := load(t, r.name)
 		for _, fam := range cfg.Families(r.opt) {
 			t.Run(fmt.Sprintf("%s/tp%d/b%d/%s", r.name, r.opt.TP, r.opt.BlockSize, fam), func(t *testing.T) {
+				t.Parallel()
 				m, err := Capture(cfg, r.opt, fam)
 				require.NoError(t, err)
 				require.NoError(t, ir.Verify(m))
