@@ -7,11 +7,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
 
 	"quill/ir/inkling"
 	"quill/recipes"
@@ -75,12 +77,41 @@ func parseDeployment(path string, src []byte) (*Deployment, error) {
 	if err := dec.Decode(d); errors.Is(err, io.EOF) {
 		return nil, errors.New("the file is empty")
 	} else if err != nil {
-		return nil, errors.New(yaml.FormatError(err, false, true))
+		return nil, yamlError(err)
 	}
 	if err := d.check(); err != nil {
 		return nil, err
 	}
 	return d, nil
+}
+
+// yamlError words what the YAML package found, with the line and the source.
+func yamlError(err error) error {
+	if e, ok := errors.AsType[*yaml.UnknownFieldError](err); ok {
+		return tokenError(e.Token, fmt.Sprintf("unknown key %q; keys are %s", e.Token.Value, strings.Join(keys(), ", ")))
+	}
+	if e, ok := errors.AsType[*yaml.TypeError](err); ok && e.Token.Prev != nil && e.Token.Prev.Prev != nil {
+		want := map[reflect.Kind]string{reflect.Int: "a whole number", reflect.String: "text", reflect.Struct: "a mapping of keys"}[e.DstType.Kind()]
+		return tokenError(e.Token, fmt.Sprintf("%s: %q is not %s", e.Token.Prev.Prev.Value, e.Token.Value, want))
+	}
+	return errors.New(yaml.FormatError(err, false, true))
+}
+
+func tokenError(t *token.Token, msg string) error {
+	_, source, _ := strings.Cut(yaml.FormatErrorWithToken("", t, false, true), "\n")
+	return fmt.Errorf("line %d: %s\n%s", t.Position.Line, msg, source)
+}
+
+// keys are the top-level keys of a deployment.
+func keys() []string {
+	var names []string
+	t := reflect.TypeFor[Deployment]()
+	for i := range t.NumField() {
+		if tag, ok := t.Field(i).Tag.Lookup("yaml"); ok {
+			names = append(names, tag)
+		}
+	}
+	return names
 }
 
 // node is a key's value in the file, nil when the file does not have it.

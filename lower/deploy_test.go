@@ -47,10 +47,10 @@ func TestModelIsRelativeToTheFile(t *testing.T) {
 
 func TestBadDeployments(t *testing.T) {
 	for _, c := range []struct{ name, from, to, want string }{
-		{"unknown key", "max_num_seqs: 4", "max_seqs: 4", "max_seqs"},
+		{"unknown key", "max_num_seqs: 4", "max_seqs: 4", `line 4: unknown key "max_seqs"; keys are model, target, tensor_parallel, max_model_len, max_num_seqs`},
 		{"unknown key shows its line", "max_num_seqs: 4", "max_seqs: 4", ">  4 | max_seqs: 4"},
 		{"duplicate key", "max_num_seqs: 4", "max_num_seqs: 4\nmax_num_seqs: 5", "already defined"},
-		{"not a number", "block_size: 16", "block_size: many", "block_size"},
+		{"not a number", "block_size: 16", "block_size: many", `line 5: block_size: "many" is not a whole number`},
 		{"block size 0", "block_size: 16", "block_size: 0", "line 5: block_size is 0, want 1 to"},
 		{"negative", "max_model_len: 256", "max_model_len: -1", "line 3: max_model_len is -1, want 1 to"},
 		{"zero length", "max_model_len: 256", "max_model_len: 0", "line 3: max_model_len is 0"},
