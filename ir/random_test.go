@@ -144,6 +144,15 @@ func (g *gen) param(t Type) *Value {
 	return v
 }
 
+// offset adds the first row of each rank's part of a table.
+func (g *gen) offset(d Dist, rows int64) *Value {
+	t := T(dtype.I32, D(1)).With(d)
+	if g.segment() {
+		return g.param(t)
+	}
+	return g.b.Param(Weight, fmt.Sprintf("offset%d", len(g.fn.Params)), t, Source{PerRank: true, Step: float64(rows)})
+}
+
 func (g *gen) source(t Type) Source {
 	if g.chance("fill", 20) {
 		s := Source{PerRank: true, Fill: float64(g.intn("fill", 7)) - 3}
@@ -471,8 +480,9 @@ func (g *gen) build(def *ops.Op) {
 		if d.Kind != Sharded {
 			return
 		}
-		table := g.param(T(g.dtypeFor(ops.AnyFloat), g.size(), g.size()).With(d))
-		b.Embedding(table, g.like(dtype.I32, g.size()), g.param(T(dtype.I32, D(1)).With(d)))
+		rows := int64(g.intn("rows", 4) + 1)
+		table := g.param(T(g.dtypeFor(ops.AnyFloat), D(rows), g.size()).With(d))
+		b.Embedding(table, g.like(dtype.I32, g.size()), g.offset(d, rows))
 	case "kv_read":
 		b.KVRead(g.state(), g.like(dtype.I32, g.size()), int64(g.intn("block", 4)+1))
 	case "conv_read":

@@ -49,7 +49,11 @@ func exampleModule(o *ops.Op) string {
 	}
 	for _, p := range exampleParams {
 		if (uses(p.name) || p.name == "left" && uses("part")) && !defines(p.name) {
-			param(fmt.Sprintf("weight %%%s: %s = %q", p.name, p.typ, p.name))
+			source := fmt.Sprintf("%q", p.name)
+			if p.name == "offset" {
+				source = "fill(0, 6)" // the first row of each rank's part of the table
+			}
+			param(fmt.Sprintf("weight %%%s: %s = %s", p.name, p.typ, source))
 		}
 	}
 	result := ""

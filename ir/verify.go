@@ -331,6 +331,7 @@ func (v *verifier) op(o *Op, earlier []*Func) bool {
 		return false
 	}
 	v.results(o)
+	v.embeddingOffset(o)
 	if len(v.diags) > before {
 		return false
 	}
@@ -363,6 +364,20 @@ func (v *verifier) allowed() ops.Level {
 		return ops.Fused
 	}
 	return v.mod.Level
+}
+
+// embeddingOffset checks that every rank looks up its own rows: a wrong offset
+// counts rows twice, the same on all ranks. A segment does not see the source.
+func (v *verifier) embeddingOffset(o *Op) {
+	if o.Name() != "embedding" || v.fn != v.mod.Entry() || len(o.Args) != 3 {
+		return
+	}
+	rows, ok := o.Args[0].Type.Shape[0].Const()
+	off := o.Args[2].Param
+	if !ok || off == nil || !off.Source.PerRank || off.Source.Fill != 0 || off.Source.Step != float64(rows) {
+		v.opError(o, "V07", "embedding: the offset is not rank · %s, the rows of the table's part", o.Args[0].Type.Shape[0]).Help =
+			fmt.Sprintf("declare it as a weight = fill(0, %s)", o.Args[0].Type.Shape[0])
+	}
 }
 
 // attrSizes checks the sizes among attributes.

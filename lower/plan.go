@@ -191,6 +191,9 @@ func (p *planner) launch(o *ir.Op) error {
 		case k == ir.State:
 			stored = append(stored, p.stateOf(a))
 		case k == ir.Weight:
+			if a.Param == nil || a.Param.Kind != ir.Weight {
+				return fmt.Errorf("argument %d of @%s is no weight", i, callee.Name)
+			}
 			stored = append(stored, a.Param)
 		}
 	}
