@@ -375,8 +375,7 @@ func (v *verifier) embeddingOffset(o *Op) {
 	rows, ok := o.Args[0].Type.Shape[0].Const()
 	off := o.Args[2].Param
 	if !ok || off == nil || !off.Source.PerRank || off.Source.Fill != 0 || off.Source.Step != float64(rows) {
-		v.opError(o, "V07", "embedding: the offset is not rank · %s, the rows of the table's part", o.Args[0].Type.Shape[0]).Help =
-			fmt.Sprintf("declare it as a weight = fill(0, %s)", o.Args[0].Type.Shape[0])
+		v.opError(o, "V07", "embedding: the offset is not rank · %s, the rows of the table's part", o.Args[0].Type.Shape[0]).Help = fmt.Sprintf("declare it as a weight = fill(0, %s)", o.Args[0].Type.Shape[0])
 	}
 }
 

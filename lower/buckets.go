@@ -1,12 +1,9 @@
 package lower
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
 	"math"
 	"math/bits"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -20,11 +17,8 @@ func (d *Deployment) buckets() ([]recipes.Bucket, error) {
 	var bs []recipes.Bucket
 	switch d.Buckets.Strategy {
 	case "file":
-		path := d.Buckets.Path
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(filepath.Dir(d.path), path)
-		}
-		src, err := os.ReadFile(path)
+		path := d.BucketList()
+		src, err := recipes.ReadSmall(path, maxDeployment)
 		if err != nil {
 			return nil, d.at("buckets.path", "%v", err)
 		}
@@ -39,6 +33,14 @@ func (d *Deployment) buckets() ([]recipes.Bucket, error) {
 		return nil, err
 	}
 	return bs, nil
+}
+
+// BucketList is the file with the list of buckets, "" where there is none.
+func (d *Deployment) BucketList() string {
+	if d.Buckets.Path == "" || filepath.IsAbs(d.Buckets.Path) {
+		return d.Buckets.Path
+	}
+	return filepath.Join(filepath.Dir(d.path), d.Buckets.Path)
 }
 
 // logitsBuckets projects one row a prefill and one a decoding sequence.
@@ -146,21 +148,17 @@ func (d *Deployment) expDecode() []recipes.Bucket {
 // cannot occur are errors, since they would only hide a mistake.
 func (d *Deployment) fileBuckets(path string, src []byte) ([]recipes.Bucket, error) {
 	var bs []recipes.Bucket
-	sc := bufio.NewScanner(bytes.NewReader(src))
-	for n := 1; sc.Scan(); n++ {
-		line, _, _ := strings.Cut(sc.Text(), "#")
+	for i, text := range strings.Split(string(src), "\n") {
+		line, _, _ := strings.Cut(text, "#")
 		fields := strings.Fields(line)
 		if len(fields) == 0 {
 			continue
 		}
 		list, err := d.bucketLine(fields)
 		if err != nil {
-			return nil, fmt.Errorf("%s:%d: %w\n  %s", path, n, err, sc.Text())
+			return nil, fmt.Errorf("%s:%d: %w\n  %.200s", path, i+1, err, text)
 		}
 		bs = append(bs, list...)
-	}
-	if err := sc.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	slices.SortStableFunc(bs, func(a, b recipes.Bucket) int {
 		return slices.Compare([]int{phaseOrder(a), a.Seqs, a.Query, a.Blocks}, []int{phaseOrder(b), b.Seqs, b.Query, b.Blocks})

@@ -8,7 +8,6 @@ package lower
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"quill/ir"
@@ -61,7 +60,7 @@ func (d *Deployment) configPath() string { return filepath.Join(d.ModelDir(), "c
 
 // config reads the model's configuration and checks that the deployment fits.
 func (d *Deployment) config() (src []byte, cfg *inkling.Config, err error) {
-	src, err = os.ReadFile(d.configPath())
+	src, err = recipes.ReadSmall(d.configPath(), recipes.MaxConfig)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", d.path, d.at("model", "%v", err))
 	}

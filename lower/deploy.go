@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -56,7 +56,7 @@ const (
 
 // ReadDeployment reads and checks a deployment file. Errors show the line.
 func ReadDeployment(path string) (*Deployment, error) {
-	src, err := os.ReadFile(path)
+	src, err := recipes.ReadSmall(path, maxDeployment)
 	if err != nil {
 		return nil, fmt.Errorf("reading the deployment: %w", err)
 	}
@@ -73,6 +73,9 @@ func parseDeployment(path string, src []byte) (*Deployment, error) {
 		Precision: BF16, Embedding: "replicated", Buckets: Buckets{Strategy: "exp"},
 		src: src, path: path,
 	}
+	if err := plain(src); err != nil {
+		return nil, err
+	}
 	dec := yaml.NewDecoder(bytes.NewReader(src), yaml.Strict())
 	if err := dec.Decode(d); errors.Is(err, io.EOF) {
 		return nil, errors.New("the file is empty")
@@ -83,6 +86,58 @@ func parseDeployment(path string, src []byte) (*Deployment, error) {
 		return nil, err
 	}
 	return d, nil
+}
+
+// Bounds on a deployment file: the parser's time and memory grow faster than
+// nested input.
+const (
+	maxDeployment = 64 << 10
+	maxBrackets   = 100
+)
+
+// plain refuses what the decoder would take in silence: more than one document,
+// merged keys, numbers that are not plain whole ones.
+func plain(src []byte) error {
+	if n := bytes.Count(src, []byte("[")) + bytes.Count(src, []byte("{")); n > maxBrackets {
+		return fmt.Errorf("%d brackets, more than %d", n, maxBrackets)
+	}
+	file, err := parser.ParseBytes(src, 0)
+	if err != nil {
+		return errors.New(yaml.FormatError(err, false, true))
+	}
+	if len(file.Docs) > 1 && file.Docs[1].Body != nil {
+		return tokenError(file.Docs[1].Body.GetToken(), "a second document; a deployment is one")
+	}
+	if len(file.Docs) == 0 {
+		return nil
+	}
+	m, ok := file.Docs[0].Body.(*ast.MappingNode)
+	if !ok {
+		return nil // the decoder says what it is
+	}
+	numbers := wholeNumbers()
+	for _, v := range m.Values {
+		if v.Key.IsMergeKey() {
+			return tokenError(v.Key.GetToken(), "keys cannot be merged in here")
+		}
+		key, t := v.Key.GetToken().Value, v.Value.GetToken()
+		if n, err := strconv.Atoi(t.Value); numbers[key] && (err != nil || strconv.Itoa(n) != t.Value || v.Value.Type() != ast.IntegerType) {
+			return tokenError(t, fmt.Sprintf("%s: %q is not a whole number", key, t.Value))
+		}
+	}
+	return nil
+}
+
+// wholeNumbers are the keys whose value is one.
+func wholeNumbers() map[string]bool {
+	names := map[string]bool{}
+	t := reflect.TypeFor[Deployment]()
+	for i := range t.NumField() {
+		if t.Field(i).Type.Kind() == reflect.Int {
+			names[t.Field(i).Tag.Get("yaml")] = true
+		}
+	}
+	return names
 }
 
 // yamlError words what the YAML package found, with the line and the source.

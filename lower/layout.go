@@ -91,7 +91,7 @@ func stateBuffer(name string) (recipes.Buffer, error) {
 	case strings.HasPrefix(name, "conv."):
 		return recipes.Conv, nil
 	}
-	return "", fmt.Errorf("state %%%s belongs to no buffer; names begin with kv. or conv.", name)
+	return "", fmt.Errorf("state %%%s belongs to no buffer: its name begins with neither \"kv.\" nor \"conv.\"", name)
 }
 
 // call places the weights and states of one launch that have no place yet, in a

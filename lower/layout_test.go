@@ -96,3 +96,31 @@ func @f(input %i: i32[1], input %x: f32[1, 1, 4], state %cache: f32[8, 1, 4]) ->
 		require.ErrorContains(t, err, c.want)
 	}
 }
+
+// An all-reduce works in place only if nothing else reads its operand.
+func TestAllReduceInPlace(t *testing.T) {
+	const head = `module @m {level = model, tp = 2}
+func @f(input %x: i32[3], weight %e: f32[5, 4] = "e", weight %u: f32[4, 4]@shard(0, 2) = "u", weight %d: f32[4, 4]@shard(1, 2) = "d") -> (output y: f32[3, 4]) {
+  %h = gather %e, %x {axis = 0}
+  %a = matmul %h, %u {trans_b = true, dtype = f32}
+  %p = matmul %a, %d {trans_b = true, dtype = f32}
+  %r = all_reduce %p
+`
+	for _, c := range []struct {
+		rest    string
+		inPlace bool
+	}{
+		{"%y = silu %r\nreturn %y\n}\n", true},
+		{"%q = add %p, %p\n%s = all_reduce %q\n%y = add %r, %s\nreturn %y\n}\n", false},
+	} {
+		p, _, err := planOf(t, head+c.rest)
+		require.NoError(t, err)
+		var first *recipes.Collective
+		for _, s := range p.plan.Steps {
+			if s.Collective != nil && first == nil {
+				first = s.Collective
+			}
+		}
+		require.Equal(t, c.inPlace, first.In == first.Out)
+	}
+}

@@ -12,8 +12,9 @@ import (
 // and returns the logits that follow them, row by row. The slices are the
 // caller's.
 //
-// Where only some rows end in ErrNonFinite the others are fine: then there are
-// logits beside the error, nil for the sequences that failed.
+// Where only some rows end in ErrNonFinite there are logits beside the error,
+// nil for the sequences that failed. Attention sums over the blocks of the whole
+// batch, so a sequence that turns non-finite usually takes the batch along.
 func (s *Session) Decode(ctx context.Context, qs []*Sequence, tokens []int32) ([][]float32, error) {
 	logits := make([][]float32, len(qs))
 	for i := range logits {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -102,7 +101,7 @@ func checkModel(b *recipes.Bundle, dir string) error {
 	if dir == "" {
 		return errors.New("no model directory: set Options.Model to the checkpoint's")
 	}
-	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	config, err := recipes.ReadSmall(filepath.Join(dir, "config.json"), recipes.MaxConfig)
 	if err != nil {
 		return fmt.Errorf("model directory: %w", err)
 	}

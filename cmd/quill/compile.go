@@ -90,6 +90,9 @@ func compile(ctx context.Context, deployment, out string, stderr io.Writer) (*ma
 	if err != nil {
 		return nil, err
 	}
+	if err := checkOutput("-o", out, d.ModelDir(), d.BucketList()); err != nil {
+		return nil, err
+	}
 	notes, err := checkWeights(d)
 	if err != nil {
 		return nil, err

@@ -36,8 +36,9 @@ func writeJSON(w io.Writer, v any) error {
 }
 
 // checkOutput reports early that a file cannot be written, or that it would
-// replace the file that it is made from.
-func checkOutput(flag, path, source string) error {
+// replace a file that it is made from: one of the sources, or a file in one
+// that is a directory.
+func checkOutput(flag, path string, sources ...string) error {
 	dir := filepath.Dir(path)
 	info, err := os.Stat(dir)
 	switch {
@@ -55,10 +56,33 @@ func checkOutput(flag, path, source string) error {
 	if !out.Mode().IsRegular() {
 		return fmt.Errorf("%s %s: this is no regular file, it will not be replaced", flag, path)
 	}
-	if in, err := os.Stat(source); err == nil && os.SameFile(in, out) {
-		return fmt.Errorf("%s %s: this would replace the input", flag, path)
+	for _, source := range sources {
+		in, err := os.Stat(source)
+		if err != nil {
+			continue // for those who read it to report
+		}
+		if os.SameFile(in, out) || in.IsDir() && holds(source, out) {
+			return fmt.Errorf("%s %s: this would replace the input", flag, path)
+		}
 	}
 	return nil
+}
+
+// holds reports whether a file other than a bundle is in a directory.
+func holds(dir string, file os.FileInfo) bool {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return false
+	}
+	for _, e := range entries {
+		if filepath.Ext(e.Name()) == bundleExt {
+			continue
+		}
+		if info, err := os.Stat(filepath.Join(dir, e.Name())); err == nil && os.SameFile(info, file) {
+			return true
+		}
+	}
+	return false
 }
 
 // size spells a number of bytes for people.

@@ -115,7 +115,7 @@ func (o *scoreOptions) run(ctx context.Context, stderr io.Writer) (*scored, erro
 		return nil, err
 	}
 	path, _, _ := splitTensor(o.from)
-	if err := checkOutput("--out", o.out, path); err != nil {
+	if err := checkOutput("--out", o.out, path, o.bundle, o.model); err != nil {
 		return nil, err
 	}
 	s, err := openSession(ctx, o.bundle, o.model, o.precision, stderr)

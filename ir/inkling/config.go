@@ -196,6 +196,9 @@ func (c *Config) moe(r *reader) {
 	c.Shared = r.num("n_shared_experts", 0)
 	c.ExpertWidth = r.num("intermediate_size", 1)
 	c.RouteScale = r.real("route_scale", false)
+	if c.Experts > maxExperts || c.Shared > maxExperts {
+		r.failf("n_routed_experts", "is %d beside %d shared ones, want at most %d", c.Experts, c.Shared, maxExperts)
+	}
 	if c.TopK > c.Experts {
 		r.failf("num_experts_per_tok", "is %d, more than the %d routed experts", c.TopK, c.Experts)
 	}
@@ -280,8 +283,11 @@ func (r *reader) err() error {
 	return errors.New(strings.Join(slices.Compact(r.problems), "\n  "))
 }
 
-// maxLayers bounds the unrolled graph.
-const maxLayers = 4096
+// maxLayers and maxExperts bound the unrolled graph and its expert tensors.
+const (
+	maxLayers  = 512
+	maxExperts = 4096
+)
 
 // maxSize bounds every integer of a config: products of a few stay in 64 bits.
 const maxSize = 1 << 30

@@ -6,16 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
-	"testing"
-
-	"github.com/stretchr/testify/require"
 
 	"quill/lower"
 	"quill/recipes"
-	"quill/runtime"
 )
 
 // deployment says what to compile. It is comparable: tests that want the same
@@ -95,83 +89,4 @@ func (d deployment) file(ctx context.Context) (path string, err error) {
 		return "", err
 	}
 	return f.Name(), errors.Join(f.Close(), recipes.WriteBundle(ctx, f.Name(), b))
-}
-
-// served is an opened deployment. Tests that share it take turns.
-type served struct {
-	once sync.Once
-	mu   sync.Mutex
-	*runtime.Session
-	device runtime.Device
-	path   string // of the bundle
-	err    error
-}
-
-var all struct {
-	sync.Mutex
-	served map[deployment]*served
-}
-
-// open gives the test a deployment to itself until the test ends.
-func (d deployment) open(t testing.TB) *served {
-	t.Helper()
-	all.Lock()
-	if all.served == nil {
-		all.served = map[deployment]*served{}
-	}
-	s := all.served[d]
-	if s == nil {
-		s = &served{}
-		all.served[d] = s
-	}
-	all.Unlock()
-	s.once.Do(func() { s.err = s.start(context.Background(), d) })
-	require.NoError(t, s.err, "%v", d)
-	s.mu.Lock()
-	t.Cleanup(s.mu.Unlock)
-	return s
-}
-
-func (s *served) start(ctx context.Context, d deployment) error {
-	var err error
-	if s.path, err = d.file(ctx); err != nil {
-		return err
-	}
-	s.Session, err = runtime.Open(ctx, s.path, runtime.Options{
-		Model: d.model,
-		NewDevice: func(ranks int, bytes map[recipes.Buffer]int64) (runtime.Device, error) {
-			s.device, err = runtime.NewHostDevice(ranks, bytes)
-			return s.device, err
-		},
-	})
-	return err
-}
-
-// closeAll closes what tests opened.
-func closeAll() error {
-	var errs []error
-	for d, s := range all.served {
-		if s.Session == nil {
-			continue
-		}
-		if n := s.Info().Counters; n.Sequences != 0 || n.Misses != 0 {
-			errs = append(errs, fmt.Errorf("%v: %d sequences are open, %d steps found no bucket", d, n.Sequences, n.Misses))
-		}
-		errs = append(errs, s.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// score feeds tokens as opt says and returns the logits after each.
-func (s *served) score(t testing.TB, tokens []int32, opt runtime.ScoreOptions) [][]float32 {
-	t.Helper()
-	var rows [][]float32
-	require.NoError(t, s.Score(t.Context(), tokens, opt, func(pos int, logits []float32) error {
-		if pos != len(rows) {
-			return fmt.Errorf("logits of position %d after those of %d others", pos, len(rows))
-		}
-		rows = append(rows, slices.Clone(logits))
-		return nil
-	}))
-	return rows
 }

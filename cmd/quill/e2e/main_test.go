@@ -27,7 +27,7 @@ func run(m *testing.M) int {
 		}
 	}()
 	code := m.Run()
-	if err := closeAll(); err != nil {
+	if err := closeIdle(0); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}

@@ -1,0 +1,72 @@
+package kern
+
+import "fmt"
+
+// format is how a tier computes with an element type.
+type format struct {
+	size    int    // bytes an element
+	arith   arith  // what its tile functions do
+	rows    int    // rows of x of a tile
+	streams int    // rows of w of a GEMV
+	grow    int    // bytes of panel a byte of operand
+	csr     uint32 // of the tile functions
+}
+
+type arith uint8
+
+const (
+	law arith = iota // no tile functions
+	fma256
+	fma512
+	dot512
+)
+
+// bf16 and f32 describe the element types.
+func (s Kernels) bf16() format {
+	f := format{size: 2, arith: law, rows: maxRows, streams: maxStreams, grow: 2, csr: flushCSR}
+	switch s.tier {
+	case AVX2:
+		f.arith, f.rows, f.streams = fma256, 3, 4
+	case AVX512:
+		f.arith = fma512
+	case AVX512BF16:
+		f.arith, f.grow, f.csr = dot512, 1, 0
+	}
+	return f
+}
+
+func (s Kernels) f32() format {
+	f := format{size: 4, arith: law, rows: maxRows, streams: maxStreams, grow: 1}
+	switch s.tier {
+	case AVX2:
+		f.arith, f.rows, f.streams = fma256, 3, 4
+	case AVX512, AVX512BF16:
+		f.arith = fma512
+	}
+	return f
+}
+
+// wide reports whether bf16 is widened to two FMAs.
+func (f *format) wide() bool { return f.csr != 0 }
+
+// packs reports whether tiles need w in panels: to be widened, or because the
+// rows' ends need masks. Otherwise a copy costs more than it saves.
+func (f *format) packs() bool { return f.wide() || f.arith == fma256 }
+
+// extents panics if one is negative.
+func extents(m, n, k int) {
+	if m < 0 || n < 0 || k < 0 {
+		panic("kern: negative extent")
+	}
+}
+
+// check panics if an operand is shorter than its shape.
+func check(what string, have, want int) {
+	if have < want {
+		short(what, have, want)
+	}
+}
+
+func short(what string, have, want int) {
+	panic(fmt.Sprintf("kern: %s has %d elements, its shape needs %d", what, have, want))
+}

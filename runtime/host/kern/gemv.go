@@ -1,0 +1,88 @@
+package kern
+
+import "unsafe"
+
+// GemvBF16 is y[n] = Σ_k x[k]·w[n, k] with bf16 operands; w is [n, k], its rows
+// one after another. It streams w once. A range of rows is a slice of w and y.
+func (s Kernels) GemvBF16(y []float32, x, w []uint16, n, k int) {
+	extents(1, n, k)
+	check("x", len(x), k)
+	check("y", len(y), n)
+	check("w", len(w), n*k)
+	f := s.bf16()
+	if f.arith == law {
+		for j := range y[:n] {
+			y[j] = DotBF16(x[:k], w[j*k:(j+1)*k])
+		}
+		return
+	}
+	f.gemv(y[:n], ptr(x), ptr(w), f.size*k)
+}
+
+// GemvF32 is GemvBF16 with f32 operands.
+func (s Kernels) GemvF32(y, x, w []float32, n, k int) {
+	extents(1, n, k)
+	check("x", len(x), k)
+	check("y", len(y), n)
+	check("w", len(w), n*k)
+	f := s.f32()
+	if f.arith == law {
+		for j := range y[:n] {
+			y[j] = DotF32(x[:k], w[j*k:(j+1)*k])
+		}
+		return
+	}
+	f.gemv(y[:n], ptr(x), ptr(w), f.size*k)
+}
+
+// DotF32 is Σ_k x[k]·w[k] of rows of the same length, as a GEMV with one row.
+func (s Kernels) DotF32(x, w []float32) float32 {
+	var y [1]float32
+	s.GemvF32(y[:], x, w, 1, len(x))
+	return y[0]
+}
+
+// streamBytes is how much of w each stream of a GEMV is, at least: a stream
+// that ends early is one the processor has to find again.
+const streamBytes = 16 << 10
+
+// gemv multiplies one row of size bytes by len(y) rows of w. It reads several
+// streams, each of them some rows one after another.
+func (f *format) gemv(y []float32, x, w unsafe.Pointer, size int) {
+	if size == 0 {
+		clear(y)
+		return
+	}
+	var sum [maxStreams]float32
+	t := tile{y: unsafe.Pointer(&sum), csr: f.csr}
+	at := 0 // the first row that is not done
+	for len(y)-at >= f.streams {
+		rows := min((len(y)-at)/f.streams, ceil(streamBytes, size))
+		t.ldb = rows * size
+		for i := at; i < at+rows; i++ {
+			f.rowSums(&t, x, unsafe.Add(w, i*size), size)
+			for j := range f.streams {
+				y[i+j*rows] = sum[j]
+			}
+		}
+		at += rows * f.streams
+	}
+	// A row of its own is in every stream.
+	t.ldb = 0
+	for i := at; i < len(y); i++ {
+		f.rowSums(&t, x, unsafe.Add(w, i*size), size)
+		y[i] = sum[0]
+	}
+}
+
+// rowSums multiplies x by a row of each stream, a chunk at a time.
+func (f *format) rowSums(t *tile, x, w unsafe.Pointer, size int) {
+	for c := 0; c < size; c += chunk {
+		t.a, t.b = unsafe.Add(x, c), unsafe.Add(w, c)
+		t.span(min(chunk, size-c))
+		t.start(c == 0)
+		f.row(t)
+	}
+}
+
+func ptr[T any](s []T) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(s)) }
