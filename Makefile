@@ -22,7 +22,7 @@ test: build
 demo: build
 	@./testdata/demo/run.sh
 
-# Every combination of the golden matrix; about half an hour on two cores.
+# Every combination of the golden matrix; some ten minutes on two cores.
 soak:
 	QUILL_SOAK=1 $(GO) test -count=1 -timeout 3h -v -run Soak ./cmd/quill/e2e
 
