@@ -65,8 +65,7 @@ func TestRecipesAreShared(t *testing.T) {
 	}
 }
 
-// No recipe and no plan depends on the rank or on which layer it serves:
-// weights sit at the same offsets in every layer of a kind.
+// Every tensor of the checkpoint has exactly one slot, at a device address.
 func TestWeightsMapIsComplete(t *testing.T) {
 	b := compileSmall(t, "embedding: sharded\n")
 	set := b.Sets[0]
