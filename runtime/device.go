@@ -43,8 +43,8 @@ type Launch interface {
 
 // NewHostDevice makes the CPU device, which is what Open uses when Options name
 // no other.
-func NewHostDevice(ranks int, bytes map[recipes.Buffer]int64) (Device, error) {
-	d, err := host.New(ranks, bytes)
+func NewHostDevice(o host.Options) (Device, error) {
+	d, err := host.New(o)
 	if err != nil {
 		return nil, err
 	}

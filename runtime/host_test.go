@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"quill/recipes"
+	"quill/runtime/host"
 )
 
 // bigramLogits is the bigram model written down plainly.
@@ -97,7 +98,7 @@ func TestBigramIgnoresTrash(t *testing.T) {
 }
 
 func TestHostDeviceBounds(t *testing.T) {
-	d, err := NewHostDevice(1, map[recipes.Buffer]int64{recipes.KV: 8})
+	d, err := NewHostDevice(host.Options{Ranks: 1, Bytes: map[recipes.Buffer]int64{recipes.KV: 8}})
 	require.NoError(t, err)
 	buf := []byte{1, 2, 3, 4}
 	require.NoError(t, d.Write(0, recipes.KV, 4, buf))
@@ -109,6 +110,6 @@ func TestHostDeviceBounds(t *testing.T) {
 	require.Error(t, d.Read(1, recipes.KV, 0, buf))
 	require.Error(t, d.Read(0, recipes.Conv, 0, buf))
 	require.NoError(t, d.Close())
-	_, err = NewHostDevice(0, nil)
+	_, err = NewHostDevice(host.Options{})
 	require.Error(t, err)
 }

@@ -9,6 +9,7 @@ import (
 
 	"quill/recipes"
 	"quill/recipes/safetensors"
+	"quill/runtime/host"
 )
 
 // Options say how to open a bundle.
@@ -23,6 +24,10 @@ type Options struct {
 	// Progress is called now and then while weights load, with bytes over all
 	// ranks. Calls do not overlap and done never shrinks.
 	Progress func(done, total int64)
+	// Threads is the number of threads of the CPU device; 0 is one a processor.
+	// Unfused makes it execute every node on its own. Neither changes a result.
+	Threads int
+	Unfused bool
 	// NewDevice makes the device; nil is NewHostDevice. Buffers begin zeroed.
 	NewDevice func(ranks int, bytes map[recipes.Buffer]int64) (Device, error)
 }
@@ -119,7 +124,9 @@ func checkModel(b *recipes.Bundle, dir string) error {
 func newDevice(b *recipes.Bundle, set *recipes.Set, opt Options) (Device, error) {
 	open, ranks := opt.NewDevice, b.Manifest.Deployment.TensorParallel
 	if open == nil {
-		open = NewHostDevice
+		open = func(ranks int, bytes map[recipes.Buffer]int64) (Device, error) {
+			return NewHostDevice(host.Options{Ranks: ranks, Bytes: bytes, Threads: opt.Threads, Unfused: opt.Unfused})
+		}
 	}
 	dev, err := open(ranks, set.Info.Bytes)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"quill/recipes"
+	"quill/runtime/host"
 )
 
 // Session is an opened bundle: a device with weights, bound plans and a pool of
@@ -101,6 +102,22 @@ func (s *Session) Info() Info {
 		Notes:      slices.Clone(s.notes),
 		Counters:   c,
 	}
+}
+
+// Trace makes the CPU device record what its units do in t, until it is called
+// with nil. It is an error on other devices and ErrBusy while a step runs.
+func (s *Session) Trace(t *host.Trace) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.busy {
+		return fmt.Errorf("trace: %w", ErrBusy)
+	}
+	d, ok := s.dev.(hostDevice)
+	if !ok {
+		return errors.New("trace: the device is not the CPU device")
+	}
+	d.SetTrace(t)
+	return nil
 }
 
 // Close releases the device. Sequences that are still open cannot be used any

@@ -10,6 +10,7 @@ import (
 
 	"quill/recipes"
 	"quill/runtime"
+	"quill/runtime/host"
 )
 
 // addModelFlags adds the flags of commands that open a session.
@@ -55,7 +56,7 @@ func newDevice(ranks int, bytes map[recipes.Buffer]int64) (runtime.Device, error
 	if err := checkMemory("they", need); err != nil {
 		return nil, err
 	}
-	return runtime.NewHostDevice(ranks, bytes)
+	return runtime.NewHostDevice(host.Options{Ranks: ranks, Bytes: bytes})
 }
 
 // checkMemory refuses what the machine cannot hold: running out of memory

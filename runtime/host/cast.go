@@ -7,8 +7,8 @@ import (
 )
 
 // cast builds a conversion of dense tensors.
-func cast[S, D any](from, to dtype.Type, convert func(y []D, x []S)) func(*node) (kernel, error) {
-	return func(n *node) (kernel, error) {
+func cast[S, D any](from, to dtype.Type, convert func(y []D, x []S)) func(*node) (runFunc, error) {
+	return func(n *node) (runFunc, error) {
 		x, y := &n.in[0], &n.out[0]
 		if err := n.typed(x, from); err != nil {
 			return nil, err

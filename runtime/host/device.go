@@ -1,13 +1,14 @@
-// Package host is the CPU device: it executes recipes with plain Go kernels
-// over plain memory, N ranks in one process.
+// Package host is the CPU device: it executes recipes over plain memory, N
+// ranks in one process.
 //
-// All memory a replay needs exists before it: New allocates the buffers, Load
-// places a recipe's workspace and resolves every node to a kernel, Bind fixes
-// the addresses of one launch, and Run only executes. docs/nodes.md is the law
-// of what each node means.
+//	New    allocates the buffers and starts the threads
+//	Load   nodes → units (a kernel, or rows of several fused nodes) → workspace
+//	Bind   fixes the addresses of one launch
+//	Run    executes: nothing is resolved, nothing is allocated
 //
-// Results are a function of the inputs alone: they depend neither on how ranks
-// are spread over goroutines nor, for a row of a batch, on the other rows.
+// docs/nodes.md is the law of what each node means. Results are a function of
+// the inputs alone: they depend neither on the number of threads nor on whether
+// nodes are fused nor, for a row of a batch, on the other rows.
 package host
 
 import (
@@ -15,9 +16,11 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 
 	"quill/recipes"
+	"quill/runtime/host/kern"
 )
 
 // ErrClosed is returned by every method that needs the device after Close.
@@ -31,85 +34,182 @@ const maxBuffer = 1 << 46
 // recipe is refused instead of exhausting the machine.
 const defaultWorkspace = 1 << 36
 
-// maxRanks bounds the number of ranks of one process.
-const maxRanks = 1024
+// maxRanks bounds the number of ranks of one process, maxThreads that of
+// threads.
+const maxRanks, maxThreads = 1024, 1024
+
+// Options say what a device is made of.
+type Options struct {
+	Ranks int
+	// Bytes is the size of each buffer of a rank; buffers that are missing are
+	// empty.
+	Bytes map[recipes.Buffer]int64
+	// Threads is the number of threads over all ranks; 0 is GOMAXPROCS. Results
+	// do not depend on it.
+	Threads int
+	// Unfused executes every node on its own. Results are the same.
+	Unfused bool
+	// Weights returns the memory of one rank's weights, where it is not one
+	// buffer of the device: spans sorted by offset that do not overlap. What no
+	// span covers cannot be bound.
+	Weights func(rank int) []Span
+	// ReadAhead asks the system for the weights of experts as soon as they are
+	// chosen, which pays where mapped weights exceed the memory.
+	ReadAhead bool
+}
+
+// Span is a part of a weights buffer that lies in the caller's memory, which
+// must stay until the device is closed.
+type Span struct {
+	Offset int64
+	Data   []byte
+	Mapped bool // from a file: reading may have to wait for it
+}
 
 // Device is N ranks in one process. Its methods may be called from several
 // goroutines; launches and collectives execute one at a time.
 type Device struct {
-	limit int64 // largest workspace of one rank
-	sizes map[recipes.Buffer]int64
-	ranks []rank
+	limit   int64 // largest workspace of one rank
+	sizes   map[recipes.Buffer]int64
+	ranks   []rank
+	kernels kern.Kernels
+	unfused bool
+	ahead   bool
+	crew    *crew
 
 	mu     sync.Mutex // held while anything executes or memory is resized
 	closed bool
+	launch *Launch // that executes
+	work   func(*thread)
+	trace  *Trace
+	tables map[string][]*byte // of weights, by their bytes
 	// acc is the accumulator of a reduction; result holds a rank's widened
 	// values, then the rounded sums.
 	acc, result []byte
-
-	work    []chan *Launch // one per goroutine; the caller is worker 0
-	pending sync.WaitGroup // goroutines that still execute the current launch
-	exited  sync.WaitGroup // goroutines that still live
 }
 
 // rank is the memory of one rank.
 type rank struct {
 	buffers   map[recipes.Buffer][]byte
+	weights   []Span
 	workspace []byte
-	mem       mem // operands of the node being executed
 }
 
-// New allocates the buffers of every rank, zeroed. Buffers missing from bytes
-// are empty.
-func New(ranks int, bytes map[recipes.Buffer]int64) (*Device, error) {
-	return newDevice(ranks, bytes, runtime.GOMAXPROCS(0))
+// New allocates the buffers of every rank, zeroed, and starts the threads. The
+// kernels are the best ones of the processor unless the environment names
+// others (kern.Env).
+func New(o Options) (*Device, error) {
+	sizes, err := o.check()
+	if err != nil {
+		return nil, fmt.Errorf("host device: %w", err)
+	}
+	kernels, err := kern.FromEnv()
+	if err != nil {
+		return nil, fmt.Errorf("host device: %w", err)
+	}
+	threads := o.Threads
+	if threads == 0 {
+		threads = min(runtime.GOMAXPROCS(0), maxThreads)
+	}
+	d := &Device{
+		limit:   defaultWorkspace,
+		sizes:   sizes,
+		ranks:   make([]rank, o.Ranks),
+		kernels: kernels,
+		unfused: o.Unfused,
+		ahead:   o.ReadAhead,
+		tables:  make(map[string][]*byte),
+		acc:     alloc(4 * chunk),
+		result:  alloc(4 * chunk),
+	}
+	for r := range d.ranks {
+		if err := d.ranks[r].make(r, &o, sizes); err != nil {
+			return nil, fmt.Errorf("host device: rank %d: %w", r, err)
+		}
+	}
+	d.crew = newCrew(o.Ranks, threads)
+	d.work = d.share // once: a method value allocates
+	return d, nil
 }
 
-func newDevice(ranks int, bytes map[recipes.Buffer]int64, workers int) (*Device, error) {
-	if ranks < 1 || ranks > maxRanks {
-		return nil, fmt.Errorf("host device: %d ranks, want 1 to %d", ranks, maxRanks)
+// check returns the size of every buffer.
+func (o *Options) check() (map[recipes.Buffer]int64, error) {
+	if o.Ranks < 1 || o.Ranks > maxRanks {
+		return nil, fmt.Errorf("%d ranks, want 1 to %d", o.Ranks, maxRanks)
+	}
+	if o.Threads < 0 || o.Threads > maxThreads {
+		return nil, fmt.Errorf("%d threads, want 1 to %d, or 0 for one a processor", o.Threads, maxThreads)
 	}
 	sizes := make(map[recipes.Buffer]int64)
 	for _, b := range recipes.Buffers() {
 		sizes[b] = 0
 	}
-	for b, n := range bytes {
+	for b, n := range o.Bytes {
 		if _, ok := sizes[b]; !ok {
-			return nil, fmt.Errorf("host device: unknown buffer %q", b)
+			return nil, fmt.Errorf("unknown buffer %q", b)
 		}
 		if n < 0 || n > maxBuffer {
-			return nil, fmt.Errorf("host device: buffer %s of %d bytes, want 0 to %d", b, n, int64(maxBuffer))
+			return nil, fmt.Errorf("buffer %s of %d bytes, want 0 to %d", b, n, int64(maxBuffer))
 		}
 		sizes[b] = n
 	}
-	d := &Device{
-		limit:  defaultWorkspace,
-		sizes:  sizes,
-		ranks:  make([]rank, ranks),
-		acc:    alloc(4 * chunk),
-		result: alloc(4 * chunk),
-	}
-	for r := range d.ranks {
-		buffers := make(map[recipes.Buffer][]byte, len(sizes))
-		for b, n := range sizes {
-			buffers[b] = alloc(n)
+	return sizes, nil
+}
+
+// make allocates the buffers of rank r, or takes its weights from the caller.
+func (k *rank) make(r int, o *Options, sizes map[recipes.Buffer]int64) error {
+	k.buffers = make(map[recipes.Buffer][]byte, len(sizes))
+	for b, n := range sizes {
+		if b == recipes.Weights && o.Weights != nil {
+			continue
 		}
-		d.ranks[r].buffers = buffers
+		k.buffers[b] = alloc(n)
 	}
-	for w := 1; w < min(ranks, workers); w++ {
-		ch := make(chan *Launch)
-		d.work = append(d.work, ch)
-		d.exited.Add(1)
-		go d.serve(w, ch)
+	if o.Weights == nil {
+		k.weights = []Span{{Data: k.buffers[recipes.Weights]}}
+		return nil
 	}
-	return d, nil
+	k.weights = o.Weights(r)
+	end := int64(0)
+	for _, s := range k.weights {
+		if s.Offset < end {
+			return fmt.Errorf("weights span at byte %d, want at least %d", s.Offset, end)
+		}
+		end = s.Offset + int64(len(s.Data))
+	}
+	if size := sizes[recipes.Weights]; end > size {
+		return fmt.Errorf("weights spans end at byte %d of %d", end, size)
+	}
+	return nil
+}
+
+// span finds the memory of n bytes of the weights, nil if they are not all in
+// one span.
+func (k *rank) span(at, n int64) ([]byte, *Span) {
+	i, found := slices.BinarySearchFunc(k.weights, at, func(s Span, at int64) int { return int(min(max(s.Offset-at, -1), 1)) })
+	if !found {
+		i--
+	}
+	if i < 0 {
+		return nil, nil
+	}
+	s := &k.weights[i]
+	from := at - s.Offset
+	if from > int64(len(s.Data)) || n > int64(len(s.Data))-from {
+		return nil, nil
+	}
+	return s.Data[from : from+n : from+n], s
 }
 
 // Ranks is the number of ranks.
 func (d *Device) Ranks() int { return len(d.ranks) }
 
-// Bytes is the host view of one rank's buffer, nil if there is none. It must
-// not be touched while a launch or collective executes.
+// Threads is the number of threads that execute launches.
+func (d *Device) Threads() int { return len(d.crew.threads) }
+
+// Bytes is the host view of one rank's buffer, nil if there is none or if it is
+// not the device's. It must not be touched while a launch or collective
+// executes.
 func (d *Device) Bytes(rank int, b recipes.Buffer) []byte {
 	if rank < 0 || rank >= len(d.ranks) {
 		return nil
@@ -127,8 +227,8 @@ func (d *Device) Launch(ctx context.Context, p *Program, b []recipes.Binding) er
 	return l.Run(ctx)
 }
 
-// Close stops the worker goroutines and drops the device's memory. It waits
-// for a running launch.
+// Close stops the threads and drops the device's memory. It waits for a running
+// launch.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -136,13 +236,11 @@ func (d *Device) Close() error {
 		return nil
 	}
 	d.closed = true
-	for _, ch := range d.work {
-		close(ch)
-	}
-	d.exited.Wait()
+	d.crew.close()
 	for r := range d.ranks {
 		d.ranks[r] = rank{}
 	}
+	d.tables = nil
 	return nil
 }
 
@@ -160,30 +258,13 @@ func (d *Device) begin(ctx context.Context) error {
 	return err
 }
 
-// serve executes worker w's share of each launch.
-func (d *Device) serve(w int, launches <-chan *Launch) {
-	defer d.exited.Done()
-	for l := range launches {
-		d.share(w, l)
-		d.pending.Done()
-	}
-}
-
-// all executes a launch on all ranks.
-func (d *Device) all(l *Launch) {
-	d.pending.Add(len(d.work))
-	for _, ch := range d.work {
-		ch <- l
-	}
-	d.share(0, l)
-	d.pending.Wait()
-}
-
-// share executes the ranks of worker w: ranks share nothing within a launch,
-// so any distribution gives the same result.
-func (d *Device) share(w int, l *Launch) {
-	for r := w; r < len(d.ranks); r += len(d.work) + 1 {
-		l.errs[r] = l.runRank(r)
+// share executes thread t's share of the launch: its part of every stage on the
+// ranks of its team. Ranks share nothing within a launch.
+func (d *Device) share(t *thread) {
+	for r := t.team; r < len(d.ranks); r += len(d.crew.teams) {
+		if !d.launch.runRank(r, t, &d.crew.teams[t.team]) {
+			return
+		}
 	}
 }
 
@@ -199,7 +280,9 @@ func (d *Device) reserve(p *Program) error {
 		if int64(len(k.workspace)) < p.workspace {
 			k.workspace = alloc(p.workspace)
 		}
-		k.mem.grow(p.operands)
+	}
+	for _, t := range d.crew.threads {
+		t.mem.grow(p.operands)
 	}
 	return nil
 }

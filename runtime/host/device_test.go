@@ -17,7 +17,7 @@ import (
 )
 
 func TestNew(t *testing.T) {
-	d, err := New(3, map[recipes.Buffer]int64{recipes.KV: 100, recipes.Conv: 7, recipes.Arena: 0})
+	d, err := newDevice(3, map[recipes.Buffer]int64{recipes.KV: 100, recipes.Conv: 7, recipes.Arena: 0}, 0)
 	require.NoError(t, err)
 	require.Equal(t, 3, d.Ranks())
 	for r := range 3 {
@@ -39,7 +39,7 @@ func TestNew(t *testing.T) {
 		ranks int
 		bytes map[recipes.Buffer]int64
 	}{{0, nil}, {1 << 20, nil}, {1, map[recipes.Buffer]int64{"heap": 1}}, {1, map[recipes.Buffer]int64{recipes.KV: -1}}, {1, map[recipes.Buffer]int64{recipes.KV: 1 << 50}}} {
-		_, err := New(c.ranks, c.bytes)
+		_, err := newDevice(c.ranks, c.bytes, 0)
 		require.Error(t, err)
 	}
 }
@@ -47,7 +47,7 @@ func TestNew(t *testing.T) {
 func TestClosed(t *testing.T) {
 	c := testCase{guid: "neg_fwd_f32", in: []*val{newVal(f32, 8)}, out: []*val{newVal(f32, 8)}}
 	r, _ := c.recipe()
-	d, err := New(2, map[recipes.Buffer]int64{recipes.Arena: 4096})
+	d, err := newDevice(2, map[recipes.Buffer]int64{recipes.Arena: 4096}, 0)
 	require.NoError(t, err)
 	p, err := d.Load(r)
 	require.NoError(t, err)
@@ -287,7 +287,7 @@ func TestKernelsAllocateNothing(t *testing.T) {
 
 func TestCollectives(t *testing.T) {
 	for ranks := 1; ranks <= 8; ranks++ {
-		d, err := New(ranks, map[recipes.Buffer]int64{recipes.Arena: 1 << 16})
+		d, err := newDevice(ranks, map[recipes.Buffer]int64{recipes.Arena: 1 << 16}, 0)
 		require.NoError(t, err)
 		g := newGen(uint64(ranks))
 		for _, count := range []int{0, 1, 3, chunk, 1300} {

@@ -89,8 +89,8 @@ func (n *node) broadcast(y *operand, ops ...*operand) error {
 
 // binary builds a node of two operands of the suffix' type, computed in f32 or
 // i32.
-func binary(f func(y, a, b []float32), i func(y, a, b []int32)) func(*node) (kernel, error) {
-	return func(n *node) (kernel, error) {
+func binary(f func(y, a, b []float32), i func(y, a, b []int32)) func(*node) (runFunc, error) {
+	return func(n *node) (runFunc, error) {
 		a, b, y := &n.in[0], &n.in[1], &n.out[0]
 		if err := n.same(a, b, y); err != nil {
 			return nil, err
@@ -106,8 +106,8 @@ func binary(f func(y, a, b []float32), i func(y, a, b []int32)) func(*node) (ker
 }
 
 // compare builds a node that yields predicates.
-func compare(f func(y []int8, a, b []float32), i func(y []int8, a, b []int32)) func(*node) (kernel, error) {
-	return func(n *node) (kernel, error) {
+func compare(f func(y []int8, a, b []float32), i func(y []int8, a, b []int32)) func(*node) (runFunc, error) {
+	return func(n *node) (runFunc, error) {
 		a, b, y := &n.in[0], &n.in[1], &n.out[0]
 		if err := n.same(a, b); err != nil {
 			return nil, err
@@ -126,8 +126,8 @@ func compare(f func(y []int8, a, b []float32), i func(y []int8, a, b []int32)) f
 }
 
 // logical builds a node of two predicates.
-func logical(op func(y, a, b []int8)) func(*node) (kernel, error) {
-	return func(n *node) (kernel, error) {
+func logical(op func(y, a, b []int8)) func(*node) (runFunc, error) {
+	return func(n *node) (runFunc, error) {
 		a, b, y := &n.in[0], &n.in[1], &n.out[0]
 		if err := n.same(a, b, y); err != nil {
 			return nil, err
@@ -141,7 +141,7 @@ func logical(op func(y, a, b []int8)) func(*node) (kernel, error) {
 
 // zip applies op to chunks of both operands. With wide, operands are bf16 read
 // as f32; a result of f32 arithmetic is then rounded to bf16.
-func zip[S, R any](n *node, op func(y []R, a, b []S), wide bool) kernel {
+func zip[S, R any](n *node, op func(y []R, a, b []S), wide bool) runFunc {
 	y := &n.out[0]
 	a := n.newSource(&n.in[0], y.dims, wide)
 	b := n.newSource(&n.in[1], y.dims, wide)
@@ -170,8 +170,8 @@ func zip[S, R any](n *node, op func(y []R, a, b []S), wide bool) kernel {
 }
 
 // unary builds a node of one operand; i is nil if integers have no such node.
-func unary(f func(y, x []float32), i func(y, x []int32)) func(*node) (kernel, error) {
-	return func(n *node) (kernel, error) {
+func unary(f func(y, x []float32), i func(y, x []int32)) func(*node) (runFunc, error) {
+	return func(n *node) (runFunc, error) {
 		x, y := &n.in[0], &n.out[0]
 		if err := n.same(x, y); err != nil {
 			return nil, err
@@ -199,7 +199,7 @@ func unary(f func(y, x []float32), i func(y, x []int32)) func(*node) (kernel, er
 	}
 }
 
-func buildNot(n *node) (kernel, error) {
+func buildNot(n *node) (runFunc, error) {
 	x, y := &n.in[0], &n.out[0]
 	if err := n.same(x, y); err != nil {
 		return nil, err
@@ -218,7 +218,7 @@ func buildNot(n *node) (kernel, error) {
 
 // buildWhere moves bits: neither the operand not picked nor a rounding
 // touches the result.
-func buildWhere(n *node) (kernel, error) {
+func buildWhere(n *node) (runFunc, error) {
 	c, a, b, y := &n.in[0], &n.in[1], &n.in[2], &n.out[0]
 	if err := n.typed(c, dtype.I8); err != nil {
 		return nil, err
@@ -232,7 +232,7 @@ func buildWhere(n *node) (kernel, error) {
 	return sized(n.dt.Size(), choose[uint8](n), choose[uint16](n), choose[uint32](n), nil), nil
 }
 
-func choose[T any](n *node) kernel {
+func choose[T any](n *node) runFunc {
 	if n.dt.Size() != sizeOf[T]() {
 		return nil
 	}

@@ -237,7 +237,7 @@ func (n *node) matrices() (m, cols, k int, transA, transB bool, err error) {
 	return
 }
 
-func buildGemm(n *node) (kernel, error) {
+func buildGemm(n *node) (runFunc, error) {
 	a, b, c := &n.in[0], &n.in[1], &n.out[0]
 	for _, o := range []*operand{a, b} {
 		if err := n.ranked(o, 2, 2); err != nil {
@@ -260,7 +260,7 @@ func buildGemm(n *node) (kernel, error) {
 
 // buildBatchGemm walks the slow dims of the result; an operand with 1 there
 // is reused.
-func buildBatchGemm(n *node) (kernel, error) {
+func buildBatchGemm(n *node) (runFunc, error) {
 	a, b, c := &n.in[0], &n.in[1], &n.out[0]
 	for _, o := range []*operand{a, b} {
 		if err := n.ranked(o, 3, 5); err != nil {

@@ -20,7 +20,7 @@ func (e *indexError) Error() string {
 }
 
 // buildGather copies whole runs of the dims below the axis.
-func buildGather(n *node) (kernel, error) {
+func buildGather(n *node) (runFunc, error) {
 	x, idx, y := &n.in[0], &n.in[1], &n.out[0]
 	if err := n.same(x, y); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func buildGather(n *node) (kernel, error) {
 	}, nil
 }
 
-func buildGatherElements(n *node) (kernel, error) {
+func buildGatherElements(n *node) (runFunc, error) {
 	x, idx, y := &n.in[0], &n.in[1], &n.out[0]
 	if err := n.same(x, y); err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func buildGatherElements(n *node) (kernel, error) {
 	return sized(n.dt.Size(), pickElements[uint8](n, axis), pickElements[uint16](n, axis), pickElements[uint32](n, axis), nil), nil
 }
 
-func pickElements[T any](n *node, axis int) kernel {
+func pickElements[T any](n *node, axis int) runFunc {
 	inner, bound, outer := n.in[0].split(axis)
 	length, label := n.in[1].dims[axis], n.in[1].label
 	return func(m *mem) error {
@@ -103,7 +103,7 @@ func pickElements[T any](n *node, axis int) kernel {
 
 // buildIndexCopy touches only the replaced slices if the result is the operand
 // itself. Indices are checked before anything is written.
-func buildIndexCopy(n *node) (kernel, error) {
+func buildIndexCopy(n *node) (runFunc, error) {
 	x, idx, src, y := &n.in[0], &n.in[1], &n.in[2], &n.out[0]
 	if err := n.same(x, src, y); err != nil {
 		return nil, err

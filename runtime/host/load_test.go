@@ -22,7 +22,7 @@ func clone(t testing.TB, r *recipes.Recipe) *recipes.Recipe {
 }
 
 func testDevice(t testing.TB, ranks int) *Device {
-	d, err := New(ranks, map[recipes.Buffer]int64{recipes.Arena: 1 << 16, recipes.KV: 1 << 14, recipes.Weights: 1 << 12})
+	d, err := newDevice(ranks, map[recipes.Buffer]int64{recipes.Arena: 1 << 16, recipes.KV: 1 << 14, recipes.Weights: 1 << 12}, 0)
 	require.NoError(t, err)
 	d.limit = 1 << 22
 	t.Cleanup(func() { require.NoError(t, d.Close()) })

@@ -31,12 +31,18 @@ func as[T any](b []byte) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/sizeOf[T]())
 }
 
-// mem is the memory of one node's operands. Absent operands are nil.
+// mem is the memory of one unit's operands as one thread sees it. Absent
+// operands are nil.
 type mem struct {
 	in, out [][]byte
-	scratch []byte
+	scratch []byte // shared by the threads of a team
+	own     []byte // the thread's
 
-	slots [][]byte // backing of in and out
+	device *Device
+	launch *Launch
+	rank   int
+	unit   *unit
+	slots  [][]byte // backing of in and out
 }
 
 func (m *mem) grow(operands int) {
@@ -214,7 +220,7 @@ func expand[T any](dst, src []T, p *pattern, start int) {
 
 // sized holds one kernel per element size, for nodes that move bits and do not
 // care what they mean.
-func sized(size int, b1, b2, b4, b8 kernel) kernel {
+func sized(size int, b1, b2, b4, b8 runFunc) runFunc {
 	switch size {
 	case 1:
 		return b1

@@ -18,7 +18,7 @@ type moe struct {
 	rows, gate, out, buf region // blocks of hidden rows, [g; u], tiles, widened weights
 }
 
-func buildMoE(n *node) (kernel, error) {
+func buildMoE(n *node) (runFunc, error) {
 	x, table, weights, y := &n.in[0], &n.in[1], &n.in[2], &n.out[0]
 	if err := n.same(x, weights, y); err != nil {
 		return nil, err

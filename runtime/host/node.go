@@ -7,21 +7,66 @@ import (
 
 	"quill/recipes"
 	"quill/recipes/dtype"
+	"quill/runtime/host/kern"
 )
 
-// kernel executes one node on its operands' memory. It is shared by all ranks
-// and launches of a program and therefore keeps no state between calls;
-// what it needs beyond its operands it reserves as scratch when it is built.
-type kernel func(m *mem) error
+// kernel executes one node on its operands' memory, a stage after the other.
+// It is shared by all ranks and launches of a program and therefore keeps no
+// state between calls; what it needs beyond its operands it reserves when it is
+// built.
+type kernel []stage
+
+// stage is work that the threads of a team share: units that may be computed in
+// any ranges, of which each thread takes one. The stage before is complete.
+type stage struct {
+	units   int
+	threads int // that are worth it; 1 leaves everything to the first thread
+	run     func(m *mem, from, to int) error
+}
+
+// runFunc is a kernel of one stage that one thread executes.
+type runFunc func(m *mem) error
+
+// alone makes a kernel of a runFunc.
+func alone(build func(*node) (runFunc, error)) func(*node) (kernel, error) {
+	return func(n *node) (kernel, error) {
+		run, err := build(n)
+		if err != nil {
+			return nil, err
+		}
+		return kernel{{1, 1, func(m *mem, _, _ int) error { return run(m) }}}, nil
+	}
+}
+
+// shared is a stage of units that take about cost operations each, of which a
+// simple one on an element is one.
+func shared(units, cost int, run func(m *mem, from, to int) error) stage {
+	return stage{units, max(1, min(units, units*cost/worthwhile)), run}
+}
+
+// worthwhile is how many operations a thread must have to be waited for: what
+// some microseconds do.
+const worthwhile = 1 << 14
 
 // node is a recipe node with its operands resolved, as kernel constructors see
 // it.
 type node struct {
+	index   int
+	row     *row
+	name    string     // the GUID
 	where   string     // names recipe, node, GUID and origin in errors
 	dt      dtype.Type // the GUID's suffix; Invalid if it has none
 	in, out []operand
 	params  *recipes.Params
-	scratch int // bytes reserved so far
+	kernels kern.Kernels
+	threads int // of a team
+
+	scratch, own int // bytes reserved so far: shared, and of each thread
+	// later is the first operand that the kernel resolves itself, by
+	// mem.operand: of many it reads few. 0 is none.
+	later   int
+	experts func(m *mem) int // for traces
+	kernel  kernel
 }
 
 // operand is one operand slot of a node.
@@ -38,6 +83,21 @@ func (n *node) reserve(bytes int) region {
 	r := region{n.scratch, bytes}
 	n.scratch += (bytes + alignment - 1) &^ (alignment - 1)
 	return r
+}
+
+// reserveOwn is reserve for each thread: the region is one of mem.own.
+func (n *node) reserveOwn(bytes int) region {
+	r := region{n.own, bytes}
+	n.own += (bytes + alignment - 1) &^ (alignment - 1)
+	return r
+}
+
+// guid is the node's GUID without type.
+func (n *node) guid() string {
+	if n.dt == dtype.Invalid {
+		return n.name
+	}
+	return strings.TrimSuffix(n.name, "_"+n.dt.String())
 }
 
 // bad is the error of an operand or parameter that is not what the node takes.

@@ -8,7 +8,7 @@ import (
 )
 
 // buildRMSNorm normalizes rows of the fastest dim.
-func buildRMSNorm(n *node) (kernel, error) {
+func buildRMSNorm(n *node) (runFunc, error) {
 	x, gamma, y, inv := &n.in[0], &n.in[1], &n.out[0], &n.out[1]
 	if err := n.same(x, gamma, y); err != nil {
 		return nil, err

@@ -170,7 +170,7 @@ func fill(m []byte, v byte) {
 // run executes the case over poisoned memory and returns the outputs' bytes.
 func (c *testCase) run(t testing.TB) [][]byte {
 	r, offsets := c.recipe()
-	d, err := New(1, map[recipes.Buffer]int64{recipes.Arena: r.Sections[0].Size})
+	d, err := newDevice(1, map[recipes.Buffer]int64{recipes.Arena: r.Sections[0].Size}, 0)
 	require.NoError(t, err)
 	defer d.Close()
 	p, err := d.Load(r)

@@ -1,21 +1,21 @@
 package host
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
 	"quill/recipes"
 )
 
-// Program is a loaded recipe: every node resolved to a kernel, every tensor to
-// a place in a section or in the workspace.
+// Program is a loaded recipe: every node is resolved to a unit that executes it,
+// every tensor to a place in a section or in the workspace.
 type Program struct {
 	device    *Device
 	recipe    *recipes.Recipe
-	steps     []step
+	units     []unit
 	workspace int64
-	operands  int // most operands of one node
+	operands  int   // most operands of one unit
+	weights   []int // operands in the weights: indices of tensors
 
 	spots   []spot
 	views   []bool // by node: its result is a view
@@ -24,29 +24,29 @@ type Program struct {
 	written []bool // by section
 }
 
-// step is one kernel with its operands' places.
-type step struct {
-	node    int
-	run     kernel
+// unit is a node, or several that were fused, with its operands' places.
+type unit struct {
+	node    int // the last one
+	stages  []stage
 	in, out []slot
-	scratch slot
+	scratch slot // shared by the threads
+	own     slot // of the first thread; those of the others follow
+	later   int  // operands in and after this one are resolved by the kernel
+	info    UnitInfo
+	experts func(m *mem) int // distinct experts that were read, for traces
 }
 
-// slot is an operand's place: a range of one of a launch's bases. Base −1 is
-// an absent operand.
+// slot is an operand's place: a range of one of a launch's bases, or entry at
+// of its weights. Base −1 is an absent operand.
 type slot struct {
 	base  int
 	at, n int64
 }
 
-// Launch is a program bound to addresses, ready to run many times. Run
-// allocates nothing unless it fails.
-type Launch struct {
-	program *Program
-	// bases are, by rank, the memory of each section and, last, the workspace.
-	bases [][][]byte
-	errs  []error
-}
+const (
+	absentBase  = -1
+	weightsBase = -2
+)
 
 // Workspace is the number of bytes a rank's workspace needs.
 func (p *Program) Workspace() int64 { return p.workspace }
@@ -80,7 +80,7 @@ func (d *Device) load(r *recipes.Recipe, private bool) (*Program, error) {
 			p.aligned[t.Section] = max(p.aligned[t.Section], int64(t.DType.Size()))
 		}
 	}
-	kernels, scratch, candidates, err := p.build()
+	nodes, candidates, err := p.build()
 	if err != nil {
 		return nil, err
 	}
@@ -88,14 +88,16 @@ func (d *Device) load(r *recipes.Recipe, private bool) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	places, err := p.layout(aliases, scratch, private)
+	plans, err := p.fuse(nodes)
 	if err != nil {
 		return nil, err
 	}
-	for i := range r.Nodes {
-		if !p.views[i] {
-			p.addStep(i, kernels[i], places[i])
-		}
+	places, err := p.layout(aliases, plans, private)
+	if err != nil {
+		return nil, err
+	}
+	for i := range plans {
+		p.addUnit(&plans[i], places[i])
 	}
 	if err := d.reserve(p); err != nil {
 		return nil, err
@@ -103,47 +105,93 @@ func (d *Device) load(r *recipes.Recipe, private bool) (*Program, error) {
 	return p, nil
 }
 
-// build makes the kernel of every node and learns how much scratch memory it
-// needs and whether it can be a view.
-func (p *Program) build() (kernels []kernel, scratch []int, candidates []candidate, err error) {
+// plan is a unit before its operands have a place.
+type plan struct {
+	nodes   []int // ascending; the last one says when it executes
+	kernel  kernel
+	in, out []int // tensors
+	scratch int   // bytes shared by the threads
+	own     int   // bytes of each thread
+	later   int
+	info    UnitInfo
+	experts func(m *mem) int
+}
+
+// at is when the unit executes.
+func (u *plan) at() int { return u.nodes[len(u.nodes)-1] }
+
+// bytes is the scratch memory of all threads.
+func (u *plan) bytes(threads int) int64 {
+	return align(int64(u.scratch)) + int64(threads)*align(int64(u.own))
+}
+
+// build resolves every node and learns whether it can be a view.
+func (p *Program) build() (nodes []*node, candidates []candidate, err error) {
 	r := p.recipe
-	kernels, scratch = make([]kernel, len(r.Nodes)), make([]int, len(r.Nodes))
+	nodes = make([]*node, len(r.Nodes))
 	candidates = make([]candidate, len(r.Nodes))
 	for i := range r.Nodes {
-		n, row, err := resolve(r, i)
+		n, err := p.resolve(i)
 		if err != nil {
-			return nil, nil, nil, err
+			return nil, nil, err
 		}
-		if kernels[i], err = row.build(n); err != nil {
-			return nil, nil, nil, err
+		if n.kernel, err = n.row.build(n); err != nil {
+			return nil, nil, err
 		}
-		scratch[i] = n.scratch
-		p.inPlace[i] = row.inPlace
-		p.operands = max(p.operands, len(n.in)+len(n.out))
+		nodes[i] = n
+		p.inPlace[i] = n.row.inPlace
 		for _, t := range r.Nodes[i].Out {
 			if s := r.Tensors[t].Section; s >= 0 {
 				p.written[s] = true
 			}
 		}
-		if row.view != nil {
-			at, ok := row.view(n)
+		if n.row.view != nil {
+			at, ok := n.row.view(n)
 			candidates[i] = candidate{ok, int64(at) * int64(n.in[0].dt.Size())}
 		}
 	}
-	return kernels, scratch, candidates, nil
+	return nodes, candidates, nil
 }
 
-// layout places the workspace and returns the place of each node's scratch
+// alone is the plan of one node.
+func (p *Program) alone(n *node) plan {
+	src := &p.recipe.Nodes[n.index]
+	return plan{
+		nodes: []int{n.index}, kernel: n.kernel, in: src.In, out: src.Out,
+		scratch: n.scratch, own: n.own, later: n.later, experts: n.experts,
+		info: p.describe(n.guid(), []int{n.index}),
+	}
+}
+
+// describe says for traces what some nodes are.
+func (p *Program) describe(kind string, nodes []int) UnitInfo {
+	last := &p.recipe.Nodes[nodes[len(nodes)-1]]
+	info := UnitInfo{Kind: kind, Name: last.Name, Origin: last.Origin, Recipe: p.recipe.Name, Nodes: len(nodes)}
+	return info
+}
+
+// fuse makes the units of a program.
+func (p *Program) fuse(nodes []*node) ([]plan, error) {
+	var plans []plan
+	for i, n := range nodes {
+		if !p.views[i] {
+			plans = append(plans, p.alone(n))
+		}
+	}
+	return plans, nil
+}
+
+// layout places the workspace and returns the place of each unit's scratch
 // memory.
-func (p *Program) layout(aliases []alias, scratch []int, private bool) ([]*interval, error) {
+func (p *Program) layout(aliases []alias, plans []plan, private bool) ([]*interval, error) {
 	limit := p.device.limit
-	items, owners, err := p.intervals(aliases, scratch, limit)
+	items, owners, err := p.intervals(aliases, plans, limit)
 	if err != nil {
 		return nil, err
 	}
 	if private {
 		for _, it := range items {
-			it.first, it.last = 0, len(scratch)
+			it.first, it.last = 0, len(p.recipe.Nodes)
 		}
 	}
 	p.workspace = place(items)
@@ -158,15 +206,16 @@ func (p *Program) layout(aliases []alias, scratch []int, private bool) ([]*inter
 			}
 		}
 	}
-	return items[:len(scratch)], nil
+	return items[:len(plans)], nil
 }
 
-// intervals lists what needs workspace memory: first the scratch of each node,
+// intervals lists what needs workspace memory: first the scratch of each unit,
 // then the tensors that own memory, which are returned by tensor as well. A
-// tensor lives as long as any view of it.
-func (p *Program) intervals(aliases []alias, scratch []int, limit int64) (items, owners []*interval, err error) {
-	for i, n := range scratch {
-		items = append(items, &interval{first: i, last: i, bytes: int64(n)})
+// tensor lives as long as any view of it; what stays inside a unit has none.
+func (p *Program) intervals(aliases []alias, plans []plan, limit int64) (items, owners []*interval, err error) {
+	for i := range plans {
+		u := &plans[i]
+		items = append(items, &interval{first: u.at(), last: u.at(), bytes: u.bytes(p.device.crew.size)})
 	}
 	owners = make([]*interval, len(aliases))
 	use := func(t, node int) {
@@ -182,21 +231,21 @@ func (p *Program) intervals(aliases []alias, scratch []int, limit int64) (items,
 			owners[t] = &interval{first: node, bytes: x.Bytes()}
 			items = append(items, owners[t])
 		}
-		owners[t].last = node
+		owners[t].first, owners[t].last = min(owners[t].first, node), max(owners[t].last, node)
 	}
-	for i := range p.recipe.Nodes {
-		for _, t := range p.recipe.Nodes[i].In {
-			use(t, i)
+	for i := range plans {
+		for _, t := range plans[i].in {
+			use(t, plans[i].at())
 		}
-		for _, t := range p.recipe.Nodes[i].Out {
-			use(t, i)
+		for _, t := range plans[i].out {
+			use(t, plans[i].at())
 		}
 	}
 	for i, it := range items {
 		if it.bytes > limit {
 			what := "a tensor"
-			if i < len(scratch) {
-				what = "scratch of " + where(p.recipe, i)
+			if i < len(plans) {
+				what = "scratch of " + where(p.recipe, plans[i].at())
 			}
 			return nil, nil, fmt.Errorf("recipe %s: %s takes %d bytes of workspace, limit %d", p.recipe.Name, what, it.bytes, limit)
 		}
@@ -204,44 +253,60 @@ func (p *Program) intervals(aliases []alias, scratch []int, limit int64) (items,
 	return items, owners, nil
 }
 
-func (p *Program) addStep(i int, k kernel, scratch *interval) {
-	node := &p.recipe.Nodes[i]
+func (p *Program) addUnit(u *plan, scratch *interval) {
 	workspace := len(p.recipe.Sections)
 	slots := func(tensors []int) []slot {
 		s := make([]slot, len(tensors))
 		for j, t := range tensors {
-			if t < 0 {
-				s[j].base = -1
-				continue
-			}
-			spot := p.spots[t]
-			s[j] = slot{spot.space, spot.at, spot.n}
-			if spot.space == workspaceSpace {
-				s[j].base = workspace
-			}
+			s[j] = p.slot(t)
 		}
 		return s
 	}
-	p.steps = append(p.steps, step{
-		node: i, run: k, in: slots(node.In), out: slots(node.Out),
-		scratch: slot{workspace, scratch.at, scratch.bytes},
-	})
+	own := align(int64(u.own))
+	shared := slot{workspace, scratch.at, align(int64(u.scratch))}
+	step := unit{
+		node: u.at(), stages: u.kernel, in: slots(u.in), out: slots(u.out),
+		scratch: shared, own: slot{workspace, shared.at + shared.n, own},
+		later: u.later, info: u.info, experts: u.experts,
+	}
+	if step.later == 0 {
+		step.later = len(step.in)
+	}
+	p.operands = max(p.operands, len(step.in)+len(step.out))
+	p.units = append(p.units, step)
+}
+
+// slot is the place of a tensor.
+func (p *Program) slot(t int) slot {
+	if t < 0 {
+		return slot{base: absentBase}
+	}
+	spot := p.spots[t]
+	switch {
+	case spot.space == workspaceSpace:
+		return slot{len(p.recipe.Sections), spot.at, spot.n}
+	case p.recipe.Sections[spot.space].Buffer == recipes.Weights:
+		p.weights = append(p.weights, t)
+		return slot{weightsBase, int64(len(p.weights) - 1), spot.n}
+	}
+	return slot{spot.space, spot.at, spot.n}
 }
 
 // resolve describes node i to kernel constructors and finds its row.
-func resolve(r *recipes.Recipe, i int) (*node, *row, error) {
+func (p *Program) resolve(i int) (*node, error) {
+	r := p.recipe
 	src := &r.Nodes[i]
-	n := &node{where: where(r, i), params: src.Params}
+	n := &node{index: i, name: src.GUID, where: where(r, i), params: src.Params, kernels: p.device.kernels, threads: p.device.crew.size}
 	row, dt, err := lookup(src.GUID)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", n.where, err)
+		return nil, fmt.Errorf("%s: %w", n.where, err)
 	}
-	n.dt = dt
+	n.row, n.dt = row, dt
 	n.in, n.out = operands(r, "in", src.In), operands(r, "out", src.Out)
 	if err := row.count(n); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return n, row, row.params.check(n)
+	return n, row.params.check(n)
 }
 
 func operands(r *recipes.Recipe, kind string, tensors []int) []operand {
@@ -308,137 +373,4 @@ func checkWriters(r *recipes.Recipe) error {
 		}
 	}
 	return nil
-}
-
-// Bind resolves the addresses of one launch: one binding per section.
-func (d *Device) Bind(p *Program, b []recipes.Binding) (*Launch, error) {
-	r := p.recipe
-	if p.device != d {
-		return nil, fmt.Errorf("recipe %s: bound on another device than it was loaded on", r.Name)
-	}
-	if len(b) != len(r.Sections) {
-		return nil, fmt.Errorf("recipe %s: %d bindings, want one for each of %d sections", r.Name, len(b), len(r.Sections))
-	}
-	for i := range b {
-		s := &r.Sections[i]
-		fail := func(what string, got, want any) error {
-			return fmt.Errorf("recipe %s: binding %d of section %s: %s %v, want %v", r.Name, i, s.Name, what, got, want)
-		}
-		if b[i].Buffer != s.Buffer {
-			return nil, fail("buffer", b[i].Buffer, s.Buffer)
-		}
-		size := d.sizes[s.Buffer]
-		if at := b[i].Offset; at < 0 || s.Size > size || at > size-s.Size {
-			return nil, fail("range", fmt.Sprintf("%d bytes at %d", s.Size, at), fmt.Sprintf("inside the %d bytes of %s", size, s.Buffer))
-		}
-		if a := p.aligned[i]; a > 1 && b[i].Offset%a != 0 {
-			return nil, fail("offset", b[i].Offset, fmt.Sprintf("a multiple of %d", a))
-		}
-	}
-	if err := p.checkShared(b); err != nil {
-		return nil, err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return nil, ErrClosed
-	}
-	l := &Launch{program: p, bases: make([][][]byte, len(d.ranks)), errs: make([]error, len(d.ranks))}
-	for k := range d.ranks {
-		bases := make([][]byte, len(b)+1)
-		for i := range b {
-			at, n := b[i].Offset, r.Sections[i].Size
-			bases[i] = d.ranks[k].buffers[b[i].Buffer][at : at+n]
-		}
-		l.bases[k] = bases
-	}
-	return l, nil
-}
-
-// checkShared repeats the check for overwritten memory if sections that are
-// written share memory through their bindings.
-func (p *Program) checkShared(b []recipes.Binding) error {
-	shared := false
-	for i := range b {
-		for j := range b[:i] {
-			shared = shared || (p.written[i] || p.written[j]) && b[i].Buffer == b[j].Buffer &&
-				overlap(b[i].Offset, p.recipe.Sections[i].Size, b[j].Offset, p.recipe.Sections[j].Size)
-		}
-	}
-	if !shared {
-		return nil
-	}
-	index := make(map[recipes.Buffer]int)
-	spots := make([]spot, len(p.spots))
-	for t, s := range p.spots {
-		if s.space != workspaceSpace {
-			buffer := b[s.space].Buffer
-			if _, ok := index[buffer]; !ok {
-				index[buffer] = len(index)
-			}
-			s.at += b[s.space].Offset
-			s.space = index[buffer]
-		}
-		spots[t] = s
-	}
-	if h := p.trace(spots); h != nil {
-		return h.err(p)
-	}
-	return nil
-}
-
-// Run executes the launch on all ranks. After an error the memory it writes is
-// undefined; with several failing ranks the error is that of the first.
-func (l *Launch) Run(ctx context.Context) error {
-	d := l.program.device
-	if err := d.begin(ctx); err != nil {
-		return err
-	}
-	defer d.mu.Unlock()
-	d.all(l)
-	for _, err := range l.errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// runRank executes the launch on one rank. A panic in a kernel is a fault of
-// the node, not of the process.
-func (l *Launch) runRank(r int) (err error) {
-	k, p := &l.program.device.ranks[r], l.program
-	bases := l.bases[r]
-	bases[len(bases)-1] = k.workspace // may have grown since the last run
-	node := 0
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("%s, rank %d: panic: %v", where(p.recipe, node), r, v)
-		}
-	}()
-	m := &k.mem
-	for i := range p.steps {
-		s := &p.steps[i]
-		node = s.node
-		m.in, m.out = m.slots[:len(s.in)], m.slots[len(s.in):len(s.in)+len(s.out)]
-		for j := range s.in {
-			m.in[j] = s.in[j].of(bases)
-		}
-		for j := range s.out {
-			m.out[j] = s.out[j].of(bases)
-		}
-		m.scratch = s.scratch.of(bases)
-		if err := s.run(m); err != nil {
-			return fmt.Errorf("%s, rank %d: %w", where(p.recipe, node), r, err)
-		}
-	}
-	return nil
-}
-
-func (s *slot) of(bases [][]byte) []byte {
-	if s.base < 0 {
-		return nil
-	}
-	end := s.at + s.n
-	return bases[s.base][s.at:end:end]
 }

@@ -34,8 +34,8 @@ func maxima[T number]() folding[T] {
 
 // reduce builds a reduction along one dim of at least least elements, in f32
 // or i32.
-func reduce(f folding[float32], i folding[int32], least int) func(*node) (kernel, error) {
-	return func(n *node) (kernel, error) {
+func reduce(f folding[float32], i folding[int32], least int) func(*node) (runFunc, error) {
+	return func(n *node) (runFunc, error) {
 		x, y := &n.in[0], &n.out[0]
 		if err := n.same(x, y); err != nil {
 			return nil, err
@@ -72,7 +72,7 @@ func reduce(f folding[float32], i folding[int32], least int) func(*node) (kernel
 }
 
 // foldRows reduces outer contiguous rows.
-func foldRows[T number](f folding[T], length, outer int) kernel {
+func foldRows[T number](f folding[T], length, outer int) runFunc {
 	return func(m *mem) error {
 		x, y := as[T](m.in[0]), as[T](m.out[0])
 		for o := range outer {
@@ -84,7 +84,7 @@ func foldRows[T number](f folding[T], length, outer int) kernel {
 }
 
 // foldSlices reduces a dim with inner elements below it.
-func foldSlices[T number](f folding[T], inner, length, outer int) kernel {
+func foldSlices[T number](f folding[T], inner, length, outer int) runFunc {
 	return func(m *mem) error {
 		x, y := as[T](m.in[0]), as[T](m.out[0])
 		for o := range outer {
@@ -103,7 +103,7 @@ func foldSlices[T number](f folding[T], inner, length, outer int) kernel {
 }
 
 // foldWideRows is foldRows of bf16.
-func foldWideRows(n *node, f folding[float32], length, outer int) kernel {
+func foldWideRows(n *node, f folding[float32], length, outer int) runFunc {
 	tmp := n.reserve(4 * min(chunk, length))
 	return func(m *mem) error {
 		x, y, buf := as[uint16](m.in[0]), as[uint16](m.out[0]), tmp.f32(m.scratch)
@@ -123,7 +123,7 @@ func foldWideRows(n *node, f folding[float32], length, outer int) kernel {
 }
 
 // foldWideSlices is foldSlices of bf16.
-func foldWideSlices(n *node, f folding[float32], inner, length, outer int) kernel {
+func foldWideSlices(n *node, f folding[float32], inner, length, outer int) runFunc {
 	sum, tmp := n.reserve(4*inner), n.reserve(4*inner)
 	return func(m *mem) error {
 		x, y := as[uint16](m.in[0]), as[uint16](m.out[0])
@@ -145,7 +145,7 @@ func foldWideSlices(n *node, f folding[float32], inner, length, outer int) kerne
 }
 
 // buildSoftmax works on one line along the dim at a time.
-func buildSoftmax(n *node) (kernel, error) {
+func buildSoftmax(n *node) (runFunc, error) {
 	x, y := &n.in[0], &n.out[0]
 	if err := n.same(x, y); err != nil {
 		return nil, err

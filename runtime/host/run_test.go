@@ -17,7 +17,7 @@ func withProgram(t testing.TB, ranks int, r *recipes.Recipe, f func(d *Device, r
 	for _, s := range r.Sections {
 		bytes[s.Buffer] = max(bytes[s.Buffer], s.Size)
 	}
-	d, err := New(ranks, bytes)
+	d, err := newDevice(ranks, bytes, 0)
 	require.NoError(t, err)
 	defer d.Close()
 	p, err := d.Load(r)
@@ -33,4 +33,8 @@ func bindings(r *recipes.Recipe) []recipes.Binding {
 		b[i].Buffer = s.Buffer
 	}
 	return b
+}
+
+func newDevice(ranks int, bytes map[recipes.Buffer]int64, threads int) (*Device, error) {
+	return New(Options{Ranks: ranks, Bytes: bytes, Threads: threads})
 }

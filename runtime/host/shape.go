@@ -7,7 +7,7 @@ import (
 	"quill/recipes/dtype"
 )
 
-// Nodes that only move elements. Each that can be a view says so; its kernel
+// Nodes that only move elements. Each that can be a view says so; its runFunc
 // is used where the result needs memory of its own.
 
 // moves checks that result and operand have the same, arbitrary type.
@@ -18,7 +18,7 @@ func copyKernel(m *mem) error {
 	return nil
 }
 
-func buildIdentity(n *node) (kernel, error) {
+func buildIdentity(n *node) (runFunc, error) {
 	x, y := &n.in[0], &n.out[0]
 	if err := n.moves(x, y); err != nil {
 		return nil, err
@@ -29,7 +29,7 @@ func buildIdentity(n *node) (kernel, error) {
 	return copyKernel, nil
 }
 
-func buildReshape(n *node) (kernel, error) {
+func buildReshape(n *node) (runFunc, error) {
 	x, y := &n.in[0], &n.out[0]
 	if err := n.moves(x, y); err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (n *node) permutation() ([]int, error) {
 	return perm, nil
 }
 
-func buildTranspose(n *node) (kernel, error) {
+func buildTranspose(n *node) (runFunc, error) {
 	x, y := &n.in[0], &n.out[0]
 	if err := n.moves(x, y); err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func viewTranspose(n *node) (int, bool) {
 	return 0, true
 }
 
-func buildBroadcast(n *node) (kernel, error) {
+func buildBroadcast(n *node) (runFunc, error) {
 	x, y := &n.in[0], &n.out[0]
 	if err := n.moves(x, y); err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func buildBroadcast(n *node) (kernel, error) {
 
 func viewBroadcast(n *node) (int, bool) { return 0, slices.Equal(n.in[0].dims, n.out[0].dims) }
 
-func buildSlice(n *node) (kernel, error) {
+func buildSlice(n *node) (runFunc, error) {
 	x, y := &n.in[0], &n.out[0]
 	if err := n.moves(x, y); err != nil {
 		return nil, err
@@ -149,11 +149,11 @@ func viewSlice(n *node) (int, bool) {
 
 // gatherKernel copies the elements of a pattern that begins at element at of
 // the operand.
-func gatherKernel(dt dtype.Type, p pattern, at int) kernel {
+func gatherKernel(dt dtype.Type, p pattern, at int) runFunc {
 	return sized(dt.Size(), gatherBits[uint8](p, at), gatherBits[uint16](p, at), gatherBits[uint32](p, at), gatherBits[uint64](p, at))
 }
 
-func gatherBits[T any](p pattern, at int) kernel {
+func gatherBits[T any](p pattern, at int) runFunc {
 	return func(m *mem) error {
 		y := as[T](m.out[0])
 		if len(y) > 0 {
@@ -163,7 +163,7 @@ func gatherBits[T any](p pattern, at int) kernel {
 	}
 }
 
-func buildConcat(n *node) (kernel, error) {
+func buildConcat(n *node) (runFunc, error) {
 	y := &n.out[0]
 	axis, err := n.axis("axis", y)
 	if err != nil {
@@ -205,7 +205,7 @@ func buildConcat(n *node) (kernel, error) {
 	}, nil
 }
 
-func buildConstant(n *node) (kernel, error) {
+func buildConstant(n *node) (runFunc, error) {
 	if err := n.same(&n.out[0]); err != nil {
 		return nil, err
 	}
@@ -221,7 +221,7 @@ func buildConstant(n *node) (kernel, error) {
 	}
 }
 
-func setAll[T any](v T) kernel {
+func setAll[T any](v T) runFunc {
 	return func(m *mem) error {
 		for i, y := 0, as[T](m.out[0]); i < len(y); i++ {
 			y[i] = v
@@ -230,7 +230,7 @@ func setAll[T any](v T) kernel {
 	}
 }
 
-func buildRange(n *node) (kernel, error) {
+func buildRange(n *node) (runFunc, error) {
 	y := &n.out[0]
 	if err := n.same(y); err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ const insertion = 64
 
 // buildTopk selects by integer keys that carry the whole order: smaller is
 // better, and the index in the low half decides between equal values.
-func buildTopk(n *node) (kernel, error) {
+func buildTopk(n *node) (runFunc, error) {
 	x, values, indices := &n.in[0], &n.out[0], &n.out[1]
 	if err := n.typed(x, numTypes...); err != nil {
 		return nil, err

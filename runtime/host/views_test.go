@@ -116,7 +116,7 @@ func TestUpdateInPlaceThroughViews(t *testing.T) {
 	for i := range want {
 		require.Equal(t, -want[i], out[i])
 	}
-	require.Len(t, p.steps, 2, "views cost nothing")
+	require.Len(t, p.units, 2, "views cost nothing")
 	require.Zero(t, p.Workspace())
 }
 
@@ -132,7 +132,7 @@ func TestViewReadAfterUpdateIsACopy(t *testing.T) {
 		require.Equal(t, -v, out[i])
 	}
 	require.Equal(t, count(100, 4), kv[8:12])
-	require.Len(t, p.steps, 3)
+	require.Len(t, p.units, 3)
 	require.EqualValues(t, 128, p.Workspace())
 }
 
@@ -195,7 +195,7 @@ func TestWhatIsAView(t *testing.T) {
 		m.node("neg_fwd_bf16", nil, []int{v}, m.tensor(bf16, 0, 2048, c.y...))
 		p, err := testDevice(t, 1).Load(&m.Recipe)
 		require.NoError(t, err)
-		require.Equal(t, c.view, len(p.steps) == 1, "%s of %v as %v", c.name, c.x, c.y)
+		require.Equal(t, c.view, len(p.units) == 1, "%s of %v as %v", c.name, c.x, c.y)
 	}
 }
 
@@ -208,7 +208,7 @@ func TestPlacementKeepsValues(t *testing.T) {
 		results := make(map[bool][]byte)
 		sizes := make(map[bool]int64)
 		for _, private := range []bool{false, true} {
-			d, err := New(1, map[recipes.Buffer]int64{recipes.Arena: 1 << 14, recipes.KV: 1 << 12})
+			d, err := newDevice(1, map[recipes.Buffer]int64{recipes.Arena: 1 << 14, recipes.KV: 1 << 12}, 0)
 			require.NoError(t, err)
 			p, err := d.load(r, private)
 			require.NoError(t, err, "seed %d", seed)

@@ -11,6 +11,7 @@ import (
 	"quill/ir/interp"
 	"quill/recipes"
 	"quill/runtime"
+	"quill/runtime/host"
 )
 
 // experiment runs a recipe on a device of its own and its segment in the
@@ -82,7 +83,7 @@ func (e *experiment) place() {
 		sizes[s.Buffer] += (s.Size + align - 1) / align * align
 	}
 	var err error
-	e.device, err = runtime.NewHostDevice(e.mod.TP, sizes)
+	e.device, err = runtime.NewHostDevice(host.Options{Ranks: e.mod.TP, Bytes: sizes})
 	require.NoError(e.t, err)
 }
 

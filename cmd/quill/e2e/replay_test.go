@@ -8,6 +8,7 @@ import (
 	"quill/recipes"
 	"quill/recipes/safetensors"
 	"quill/runtime"
+	"quill/runtime/host"
 )
 
 // replay executes single plans of a bundle on a host device, without a session
@@ -21,7 +22,7 @@ type replay struct {
 
 func newReplay(t testing.TB, b *recipes.Bundle, set *recipes.Set) *replay {
 	t.Helper()
-	device, err := runtime.NewHostDevice(b.Manifest.Deployment.TensorParallel, set.Info.Bytes)
+	device, err := runtime.NewHostDevice(host.Options{Ranks: b.Manifest.Deployment.TensorParallel, Bytes: set.Info.Bytes})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, device.Close()) })
 	return &replay{t, b, set, device}

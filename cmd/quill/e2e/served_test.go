@@ -14,6 +14,7 @@ import (
 
 	"quill/recipes"
 	"quill/runtime"
+	"quill/runtime/host"
 )
 
 // served is a deployment that tests share: they take turns.
@@ -76,7 +77,7 @@ func (s *served) start(ctx context.Context, d deployment) error {
 	s.Session, err = runtime.Open(ctx, s.path, runtime.Options{
 		Model: d.model,
 		NewDevice: func(ranks int, bytes map[recipes.Buffer]int64) (runtime.Device, error) {
-			s.device, err = runtime.NewHostDevice(ranks, bytes)
+			s.device, err = runtime.NewHostDevice(host.Options{Ranks: ranks, Bytes: bytes})
 			return s.device, err
 		},
 	})
