@@ -4,11 +4,12 @@ import (
 	"math"
 
 	"quill/recipes/dtype"
+	"quill/runtime/host/kern"
 )
 
 // cast builds a conversion of dense tensors.
-func cast[S, D any](from, to dtype.Type, convert func(y []D, x []S)) func(*node) (runFunc, error) {
-	return func(n *node) (runFunc, error) {
+func cast[S, D any](from, to dtype.Type, convert func(k kern.Kernels) func(y []D, x []S)) func(*node) (kernel, error) {
+	return func(n *node) (kernel, error) {
 		x, y := &n.in[0], &n.out[0]
 		if err := n.typed(x, from); err != nil {
 			return nil, err
@@ -19,9 +20,13 @@ func cast[S, D any](from, to dtype.Type, convert func(y []D, x []S)) func(*node)
 		if err := n.shaped(y, x.dims); err != nil {
 			return nil, err
 		}
-		return func(m *mem) error { convert(as[D](m.out[0]), as[S](m.in[0])); return nil }, nil
+		n.rows = func(n *node) operation { return mapRows(convert(n.kernels)) }
+		return nil, nil
 	}
 }
+
+// plain is a function that is the same in every tier.
+func plain[F any](f F) func(kern.Kernels) F { return func(kern.Kernels) F { return f } }
 
 func i32ToF32(y []float32, x []int32) {
 	for i, v := range x[:len(y)] {

@@ -282,7 +282,7 @@ func (d *Device) reserve(p *Program) error {
 		}
 	}
 	for _, t := range d.crew.threads {
-		t.mem.grow(p.operands)
+		t.mem.grow(p.operands, p.values)
 	}
 	return nil
 }

@@ -19,8 +19,21 @@ func (e *indexError) Error() string {
 	return fmt.Sprintf("%s: element %d is index %d, outside 0 to %d", e.operand, e.position, e.index, e.bound-1)
 }
 
+// checked reports the first index of a list that is outside [0, bound).
+func checked(label string, idx []int32, bound int) error {
+	for i, v := range idx {
+		if uint64(v) >= uint64(bound) {
+			return &indexError{label, i, v, bound}
+		}
+	}
+	return nil
+}
+
+// moved is what copying so many bytes costs, in operations on an element.
+func moved(bytes int) int { return 4 + bytes/16 }
+
 // buildGather copies whole runs of the dims below the axis.
-func buildGather(n *node) (runFunc, error) {
+func buildGather(n *node) (kernel, error) {
 	x, idx, y := &n.in[0], &n.in[1], &n.out[0]
 	if err := n.same(x, y); err != nil {
 		return nil, err
@@ -36,24 +49,22 @@ func buildGather(n *node) (runFunc, error) {
 		return nil, err
 	}
 	inner, bound, outer := x.split(axis)
-	run, label := inner*x.dt.Size(), idx.label
-	return func(m *mem) error {
+	run, label, count := inner*x.dt.Size(), idx.label, idx.elems
+	return kernel{shared(outer*count, moved(run), func(m *mem, from, to int) error {
 		x, idx, y := m.in[0], as[int32](m.in[1]), m.out[0]
-		for o := range outer {
-			from := x[o*bound*run:]
-			for i, v := range idx {
-				if uint64(v) >= uint64(bound) {
-					return &indexError{label, i, v, bound}
-				}
-				copy(y[:run], from[int(v)*run:])
-				y = y[run:]
+		for at := from; at < to; at++ {
+			o, i := at/count, at%count
+			v := idx[i]
+			if uint64(v) >= uint64(bound) {
+				return &indexError{label, i, v, bound}
 			}
+			copy(y[at*run:][:run], x[(o*bound+int(v))*run:])
 		}
 		return nil
-	}, nil
+	})}, nil
 }
 
-func buildGatherElements(n *node) (runFunc, error) {
+func buildGatherElements(n *node) (kernel, error) {
 	x, idx, y := &n.in[0], &n.in[1], &n.out[0]
 	if err := n.same(x, y); err != nil {
 		return nil, err
@@ -75,35 +86,43 @@ func buildGatherElements(n *node) (runFunc, error) {
 	if err := n.shaped(y, want); err != nil {
 		return nil, err
 	}
-	return sized(n.dt.Size(), pickElements[uint8](n, axis), pickElements[uint16](n, axis), pickElements[uint32](n, axis), nil), nil
-}
-
-func pickElements[T any](n *node, axis int) runFunc {
-	inner, bound, outer := n.in[0].split(axis)
-	length, label := n.in[1].dims[axis], n.in[1].label
-	return func(m *mem) error {
-		x, idx, y := as[T](m.in[0]), as[int32](m.in[1]), as[T](m.out[0])
-		at := 0
-		for o := range outer {
-			from := x[o*bound*inner : (o+1)*bound*inner]
-			for range length {
-				for i := range inner {
-					v := idx[at]
-					if uint64(v) >= uint64(bound) {
-						return &indexError{label, at, v, bound}
-					}
-					y[at] = from[int(v)*inner+i]
-					at++
-				}
-			}
-		}
-		return nil
+	switch n.dt.Size() {
+	case 1:
+		return pickElements[uint8](n, axis), nil
+	case 2:
+		return pickElements[uint16](n, axis), nil
+	default:
+		return pickElements[uint32](n, axis), nil
 	}
 }
 
+func pickElements[T any](n *node, axis int) kernel {
+	inner, bound, _ := n.in[0].split(axis)
+	length, label := n.in[1].dims[axis], n.in[1].label
+	rows := 0
+	if inner > 0 {
+		rows = n.in[1].elems / inner
+	}
+	return kernel{shared(rows, inner, func(m *mem, from, to int) error {
+		x, idx, y := as[T](m.in[0]), as[int32](m.in[1]), as[T](m.out[0])
+		for row := from; row < to; row++ {
+			x := x[row/length*bound*inner:][:bound*inner]
+			y := y[row*inner:][:inner]
+			for i, v := range idx[row*inner:][:inner] {
+				if uint64(v) >= uint64(bound) {
+					return &indexError{label, row*inner + i, v, bound}
+				}
+				y[i] = x[int(v)*inner+i]
+			}
+		}
+		return nil
+	})}
+}
+
 // buildIndexCopy touches only the replaced slices if the result is the operand
-// itself. Indices are checked before anything is written.
-func buildIndexCopy(n *node) (runFunc, error) {
+// itself. Indices are checked before anything is written. Threads divide the
+// slices by bytes, so that the last of equal indices wins on each.
+func buildIndexCopy(n *node) (kernel, error) {
 	x, idx, src, y := &n.in[0], &n.in[1], &n.in[2], &n.out[0]
 	if err := n.same(x, src, y); err != nil {
 		return nil, err
@@ -128,22 +147,24 @@ func buildIndexCopy(n *node) (runFunc, error) {
 	}
 	inner, bound, _ := x.split(axis)
 	run, label := inner*x.dt.Size(), idx.label
-	return func(m *mem) error {
+	lines := max(1, (run+alignment-1)/alignment) // a thread checks the indices even if there is nothing to copy
+	return kernel{shared(lines, idx.elems*moved(alignment), func(m *mem, from, to int) error {
 		x, idx, src, y := m.in[0], as[int32](m.in[1]), m.in[2], m.out[0]
-		for i, v := range idx {
-			if uint64(v) >= uint64(bound) {
-				return &indexError{label, i, v, bound}
-			}
+		if err := checked(label, idx, bound); err != nil {
+			return err
 		}
 		if len(y) == 0 {
 			return nil
 		}
+		low, high := from*alignment, min(to*alignment, run)
 		if &x[0] != &y[0] {
-			copy(y, x)
+			for at := 0; at < len(y); at += run {
+				copy(y[at+low:at+high], x[at+low:])
+			}
 		}
 		for i, v := range idx {
-			copy(y[int(v)*run:][:run], src[i*run:])
+			copy(y[int(v)*run+low:int(v)*run+high], src[i*run+low:])
 		}
 		return nil
-	}, nil
+	})}, nil
 }

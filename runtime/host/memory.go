@@ -43,11 +43,15 @@ type mem struct {
 	rank   int
 	unit   *unit
 	slots  [][]byte // backing of in and out
+	tile   tile     // of units that compute by rows
 }
 
-func (m *mem) grow(operands int) {
+func (m *mem) grow(operands, values int) {
 	if len(m.slots) < operands {
 		m.slots = make([][]byte, operands)
+	}
+	if len(m.tile.backing) < values {
+		m.tile.backing = make([]lane, values)
 	}
 }
 

@@ -66,7 +66,14 @@ type node struct {
 	// mem.operand: of many it reads few. 0 is none.
 	later   int
 	experts func(m *mem) int // for traces
-	kernel  kernel
+	// What a product costs, for traces: bytes of its second operand, bytes of one
+	// expert, operations without experts and of all experts.
+	weightBytes, expertBytes, flops, expertFlops int64
+	kernel                                       kernel
+	// rows makes the node's operation on rows, nil if it computes otherwise;
+	// move is what it does if it computes nothing.
+	rows func(*node) operation
+	move movement
 }
 
 // operand is one operand slot of a node.

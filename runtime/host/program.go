@@ -15,6 +15,7 @@ type Program struct {
 	units     []unit
 	workspace int64
 	operands  int   // most operands of one unit
+	values    int   // most values of one unit's rows
 	weights   []int // operands in the weights: indices of tensors
 
 	spots   []spot
@@ -112,6 +113,7 @@ type plan struct {
 	in, out []int // tensors
 	scratch int   // bytes shared by the threads
 	own     int   // bytes of each thread
+	values  int   // of its rows
 	later   int
 	info    UnitInfo
 	experts func(m *mem) int
@@ -138,6 +140,9 @@ func (p *Program) build() (nodes []*node, candidates []candidate, err error) {
 		if n.kernel, err = n.row.build(n); err != nil {
 			return nil, nil, err
 		}
+		if n.move = moveOf(n); n.move.kind == moveNot && n.rows == nil {
+			n.rows = p.operation(n)
+		}
 		nodes[i] = n
 		p.inPlace[i] = n.row.inPlace
 		for _, t := range r.Nodes[i].Out {
@@ -156,11 +161,22 @@ func (p *Program) build() (nodes []*node, candidates []candidate, err error) {
 // alone is the plan of one node.
 func (p *Program) alone(n *node) plan {
 	src := &p.recipe.Nodes[n.index]
+	info := p.describe(n.guid(), []int{n.index})
+	info.ExpertBytes, info.Flops, info.ExpertFlops = n.expertBytes, n.flops, n.expertFlops
+	if n.weightBytes > 0 && p.inWeights(src.In[1]) {
+		info.WeightBytes = n.weightBytes
+	}
 	return plan{
 		nodes: []int{n.index}, kernel: n.kernel, in: src.In, out: src.Out,
 		scratch: n.scratch, own: n.own, later: n.later, experts: n.experts,
-		info: p.describe(n.guid(), []int{n.index}),
+		info: info,
 	}
+}
+
+// inWeights reports whether a tensor is one of the weights.
+func (p *Program) inWeights(t int) bool {
+	s := p.recipe.Tensors[t].Section
+	return s >= 0 && p.recipe.Sections[s].Buffer == recipes.Weights
 }
 
 // describe says for traces what some nodes are.
@@ -168,17 +184,6 @@ func (p *Program) describe(kind string, nodes []int) UnitInfo {
 	last := &p.recipe.Nodes[nodes[len(nodes)-1]]
 	info := UnitInfo{Kind: kind, Name: last.Name, Origin: last.Origin, Recipe: p.recipe.Name, Nodes: len(nodes)}
 	return info
-}
-
-// fuse makes the units of a program.
-func (p *Program) fuse(nodes []*node) ([]plan, error) {
-	var plans []plan
-	for i, n := range nodes {
-		if !p.views[i] {
-			plans = append(plans, p.alone(n))
-		}
-	}
-	return plans, nil
 }
 
 // layout places the workspace and returns the place of each unit's scratch
@@ -272,6 +277,7 @@ func (p *Program) addUnit(u *plan, scratch *interval) {
 	if step.later == 0 {
 		step.later = len(step.in)
 	}
+	p.values = max(p.values, u.values)
 	p.operands = max(p.operands, len(step.in)+len(step.out))
 	p.units = append(p.units, step)
 }

@@ -1,41 +1,51 @@
 package host
 
 import (
-	"math"
 	"slices"
 
 	"quill/recipes/dtype"
+	"quill/runtime/host/kern"
 )
 
-// folding is a reduction, in index order. Both forms give the same result.
-type folding[T number] struct {
-	slices func(y, a, b []T)    // y = a with b folded in, elementwise
-	row    func(acc T, x []T) T // acc with each element of x folded in
+// folding is a reduction: of a row, where the reduced dim is the fastest, and
+// else of slices in index order.
+type folding struct {
+	floats func(k kern.Kernels) func(x []float32) float32
+	ints   func(acc int32, x []int32) int32
+	slices func(k kern.Kernels) func(y, a, b []float32) // y = a with b folded in
+	whole  func(y, a, b []int32)
+	least  int // elements
 }
 
-func sums[T number]() folding[T] {
-	return folding[T]{add[T], func(acc T, x []T) T {
+var sums = folding{
+	floats: func(k kern.Kernels) func(x []float32) float32 { return k.Sum },
+	ints: func(acc int32, x []int32) int32 {
 		for _, v := range x {
 			acc += v
 		}
 		return acc
-	}}
+	},
+	slices: func(k kern.Kernels) func(y, a, b []float32) { return k.Add },
+	whole:  add[int32],
 }
 
 // maxima are NaN where any element is.
-func maxima[T number]() folding[T] {
-	return folding[T]{maximum[T], func(acc T, x []T) T {
+var maxima = folding{
+	floats: func(k kern.Kernels) func(x []float32) float32 { return k.MaxOf },
+	ints: func(acc int32, x []int32) int32 {
 		for _, v := range x {
 			acc = max(acc, v)
 		}
 		return acc
-	}}
+	},
+	slices: func(k kern.Kernels) func(y, a, b []float32) { return k.Max },
+	whole:  maximum[int32],
+	least:  1,
 }
 
-// reduce builds a reduction along one dim of at least least elements, in f32
-// or i32.
-func reduce(f folding[float32], i folding[int32], least int) func(*node) (runFunc, error) {
-	return func(n *node) (runFunc, error) {
+// reduce builds a reduction along one dim, in f32 or i32.
+func reduce(f folding) func(*node) (kernel, error) {
+	return func(n *node) (kernel, error) {
 		x, y := &n.in[0], &n.out[0]
 		if err := n.same(x, y); err != nil {
 			return nil, err
@@ -49,103 +59,79 @@ func reduce(f folding[float32], i folding[int32], least int) func(*node) (runFun
 		if err := n.shaped(y, want); err != nil {
 			return nil, err
 		}
-		if x.dims[axis] < least {
+		if x.dims[axis] < f.least {
 			return nil, n.bad(x.label, "dims", x.dims, "elements to reduce")
 		}
-		switch inner, length, outer := x.split(axis); {
+		inner, length, outer := x.split(axis)
+		switch {
 		case length == 0:
-			return func(m *mem) error { clear(m.out[0]); return nil }, nil
-		case n.dt == dtype.I32 && inner == 1:
-			return foldRows(i, length, outer), nil
+			return kernel{{1, 1, func(m *mem, _, _ int) error { clear(m.out[0]); return nil }}}, nil
+		case axis == 0 && n.dt == dtype.I32:
+			n.rows = func(*node) operation { return foldedInts(f.ints) }
+			return nil, nil
+		case axis == 0:
+			n.rows = func(n *node) operation { return foldedRows(n.kernels, f.floats(n.kernels), x.wide(), length) }
+			return nil, nil
 		case n.dt == dtype.I32:
-			return foldSlices(i, inner, length, outer), nil
-		case n.dt == dtype.F32 && inner == 1:
-			return foldRows(f, length, outer), nil
+			return foldSlices(f.whole, inner, length, outer), nil
 		case n.dt == dtype.F32:
-			return foldSlices(f, inner, length, outer), nil
-		case inner == 1:
-			return foldWideRows(n, f, length, outer), nil
-		default:
-			return foldWideSlices(n, f, inner, length, outer), nil
+			return foldSlices(f.slices(n.kernels), inner, length, outer), nil
 		}
+		return foldWideSlices(n, f.slices(n.kernels), inner, length, outer), nil
 	}
 }
 
-// foldRows reduces outer contiguous rows.
-func foldRows[T number](f folding[T], length, outer int) runFunc {
-	return func(m *mem) error {
+// foldSlices reduces a dim with inner elements below it, which are taken a chunk
+// at a time.
+func foldSlices[T number](f func(y, a, b []T), inner, length, outer int) kernel {
+	chunks := (inner + chunk - 1) / chunk
+	return kernel{shared(outer*chunks, chunk*length, func(m *mem, from, to int) error {
 		x, y := as[T](m.in[0]), as[T](m.out[0])
-		for o := range outer {
-			row := x[o*length : (o+1)*length]
-			y[o] = f.row(row[0], row[1:])
-		}
-		return nil
-	}
-}
-
-// foldSlices reduces a dim with inner elements below it.
-func foldSlices[T number](f folding[T], inner, length, outer int) runFunc {
-	return func(m *mem) error {
-		x, y := as[T](m.in[0]), as[T](m.out[0])
-		for o := range outer {
-			acc := y[o*inner : (o+1)*inner]
+		for u := from; u < to; u++ {
+			o, at := u/chunks, u%chunks*chunk
+			c := min(chunk, inner-at)
+			acc := y[o*inner+at:][:c]
 			for i := range length {
-				slice := x[(o*length+i)*inner:][:inner]
+				slice := x[(o*length+i)*inner+at:][:c]
 				if i == 0 {
 					copy(acc, slice)
 				} else {
-					f.slices(acc, acc, slice)
+					f(acc, acc, slice)
 				}
 			}
 		}
 		return nil
-	}
-}
-
-// foldWideRows is foldRows of bf16.
-func foldWideRows(n *node, f folding[float32], length, outer int) runFunc {
-	tmp := n.reserve(4 * min(chunk, length))
-	return func(m *mem) error {
-		x, y, buf := as[uint16](m.in[0]), as[uint16](m.out[0]), tmp.f32(m.scratch)
-		for o := range outer {
-			row := x[o*length : (o+1)*length]
-			acc := dtype.FromBF16(row[0])
-			for row = row[1:]; len(row) > 0; {
-				c := min(len(buf), len(row))
-				widen(buf[:c], row[:c])
-				acc = f.row(acc, buf[:c])
-				row = row[c:]
-			}
-			y[o] = dtype.ToBF16(acc)
-		}
-		return nil
-	}
+	})}
 }
 
 // foldWideSlices is foldSlices of bf16.
-func foldWideSlices(n *node, f folding[float32], inner, length, outer int) runFunc {
-	sum, tmp := n.reserve(4*inner), n.reserve(4*inner)
-	return func(m *mem) error {
+func foldWideSlices(n *node, f func(y, a, b []float32), inner, length, outer int) kernel {
+	chunks := (inner + chunk - 1) / chunk
+	sum, tmp := n.reserveOwn(4*chunk), n.reserveOwn(4*chunk)
+	k := n.kernels
+	return kernel{shared(outer*chunks, chunk*length, func(m *mem, from, to int) error {
 		x, y := as[uint16](m.in[0]), as[uint16](m.out[0])
-		acc, buf := sum.f32(m.scratch), tmp.f32(m.scratch)
-		for o := range outer {
+		for u := from; u < to; u++ {
+			o, at := u/chunks, u%chunks*chunk
+			c := min(chunk, inner-at)
+			acc, buf := sum.f32(m.own)[:c], tmp.f32(m.own)[:c]
 			for i := range length {
-				slice := x[(o*length+i)*inner:][:inner]
+				slice := x[(o*length+i)*inner+at:][:c]
 				if i == 0 {
-					widen(acc, slice)
+					k.Widen(acc, slice)
 					continue
 				}
-				widen(buf, slice)
-				f.slices(acc, acc, buf)
+				k.Widen(buf, slice)
+				f(acc, acc, buf)
 			}
-			narrow(y[o*inner:(o+1)*inner], acc)
+			k.Narrow(y[o*inner+at:][:c], acc)
 		}
 		return nil
-	}
+	})}
 }
 
-// buildSoftmax works on one line along the dim at a time.
-func buildSoftmax(n *node) (runFunc, error) {
+// buildSoftmax works on rows, or else on one line along the dim at a time.
+func buildSoftmax(n *node) (kernel, error) {
 	x, y := &n.in[0], &n.out[0]
 	if err := n.same(x, y); err != nil {
 		return nil, err
@@ -157,40 +143,34 @@ func buildSoftmax(n *node) (runFunc, error) {
 	if err != nil {
 		return nil, err
 	}
-	inner, length, outer := x.split(axis)
-	if length == 0 {
-		return func(*mem) error { return nil }, nil
-	}
-	tmp := n.reserve(4 * length)
 	wide := x.wide()
-	return func(m *mem) error {
-		line := tmp.f32(m.scratch)
-		for o := range outer {
-			for i := range inner {
-				at := o*length*inner + i
-				loadLine(line, m.in[0], wide, at, inner)
-				softmax(line)
-				storeLine(m.out[0], wide, at, inner, line)
-			}
+	inner, length, outer := x.split(axis)
+	switch {
+	case length == 0:
+		return nil, nil
+	case axis == 0:
+		n.rows = func(n *node) operation { return softmaxRows(n.kernels, wide, length) }
+		return nil, nil
+	}
+	tmp := n.reserveOwn(4 * length)
+	k := n.kernels
+	return kernel{shared(outer*inner, 8*length, func(m *mem, from, to int) error {
+		line := tmp.f32(m.own)
+		for u := from; u < to; u++ {
+			at := u/inner*length*inner + u%inner
+			loadLine(line, m.in[0], wide, at, inner)
+			softmax(k, line, k.MaxOf(line))
+			storeLine(m.out[0], wide, at, inner, line)
 		}
 		return nil
-	}, nil
+	})}, nil
 }
 
-func softmax(x []float32) {
-	top := x[0]
-	for _, v := range x[1:] {
-		top = max(top, v)
-	}
-	var sum float32
-	for i, v := range x {
-		e := float32(math.Exp(float64(v - top)))
-		x[i] = e
-		sum += e
-	}
-	for i := range x {
-		x[i] /= sum
-	}
+// softmax of a line whose largest element is top. The sum is kern.Sum's.
+func softmax(k kern.Kernels, x []float32, top float32) {
+	k.Sub1(x, x, top)
+	k.Exp(x, x)
+	k.Div1(x, x, k.Sum(x))
 }
 
 // loadLine reads the f32 or bf16 elements at, at+stride, … as f32.

@@ -61,7 +61,7 @@ func (n *node) permutation() ([]int, error) {
 	return perm, nil
 }
 
-func buildTranspose(n *node) (runFunc, error) {
+func buildTranspose(n *node) (kernel, error) {
 	x, y := &n.in[0], &n.out[0]
 	if err := n.moves(x, y); err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func buildTranspose(n *node) (runFunc, error) {
 	if err := n.shaped(y, want); err != nil {
 		return nil, err
 	}
-	return gatherKernel(y.dt, newPattern(y.dims, strides), 0), nil
+	return gatherKernel(y, newPattern(y.dims, strides), 0), nil
 }
 
 // viewTranspose holds if only dims of one element move.
@@ -95,7 +95,7 @@ func viewTranspose(n *node) (int, bool) {
 	return 0, true
 }
 
-func buildBroadcast(n *node) (runFunc, error) {
+func buildBroadcast(n *node) (kernel, error) {
 	x, y := &n.in[0], &n.out[0]
 	if err := n.moves(x, y); err != nil {
 		return nil, err
@@ -108,12 +108,12 @@ func buildBroadcast(n *node) (runFunc, error) {
 			return nil, n.bad(x.label, "dims", x.dims, fmt.Sprintf("1 or the same in each of %v", y.dims))
 		}
 	}
-	return gatherKernel(y.dt, broadcastPattern(x.dims, y.dims), 0), nil
+	return gatherKernel(y, broadcastPattern(x.dims, y.dims), 0), nil
 }
 
 func viewBroadcast(n *node) (int, bool) { return 0, slices.Equal(n.in[0].dims, n.out[0].dims) }
 
-func buildSlice(n *node) (runFunc, error) {
+func buildSlice(n *node) (kernel, error) {
 	x, y := &n.in[0], &n.out[0]
 	if err := n.moves(x, y); err != nil {
 		return nil, err
@@ -134,7 +134,7 @@ func buildSlice(n *node) (runFunc, error) {
 		return nil, err
 	}
 	strides := dense(x.dims)
-	return gatherKernel(y.dt, newPattern(y.dims, strides), int(begin)*strides[axis]), nil
+	return gatherKernel(y, newPattern(y.dims, strides), int(begin)*strides[axis]), nil
 }
 
 // viewSlice holds if the range is contiguous: no dim above the axis has more
@@ -149,21 +149,29 @@ func viewSlice(n *node) (int, bool) {
 
 // gatherKernel copies the elements of a pattern that begins at element at of
 // the operand.
-func gatherKernel(dt dtype.Type, p pattern, at int) runFunc {
-	return sized(dt.Size(), gatherBits[uint8](p, at), gatherBits[uint16](p, at), gatherBits[uint32](p, at), gatherBits[uint64](p, at))
-}
-
-func gatherBits[T any](p pattern, at int) runFunc {
-	return func(m *mem) error {
-		y := as[T](m.out[0])
-		if len(y) > 0 {
-			expand(y, as[T](m.in[0])[at:], &p, 0)
-		}
-		return nil
+func gatherKernel(y *operand, p pattern, at int) kernel {
+	switch y.dt.Size() {
+	case 1:
+		return gatherBits[uint8](y.elems, p, at)
+	case 2:
+		return gatherBits[uint16](y.elems, p, at)
+	case 4:
+		return gatherBits[uint32](y.elems, p, at)
+	default:
+		return gatherBits[uint64](y.elems, p, at)
 	}
 }
 
-func buildConcat(n *node) (runFunc, error) {
+func gatherBits[T any](elems int, p pattern, at int) kernel {
+	return kernel{shared(elems, 1, func(m *mem, from, to int) error {
+		if from < to {
+			expand(as[T](m.out[0])[from:to], as[T](m.in[0])[at:], &p, from)
+		}
+		return nil
+	})}
+}
+
+func buildConcat(n *node) (kernel, error) {
 	y := &n.out[0]
 	axis, err := n.axis("axis", y)
 	if err != nil {
@@ -188,24 +196,38 @@ func buildConcat(n *node) (runFunc, error) {
 	if length != y.dims[axis] {
 		return nil, n.bad(y.label, "dims", y.dims, fmt.Sprintf("%d along axis %d", length, axis))
 	}
-	inner, _, outer := y.split(axis)
-	rows := make([]int, len(n.in)) // bytes each operand contributes to a row of y
+	inner, _, _ := y.split(axis)
+	parts := make([]int, len(n.in)) // bytes each operand contributes to a row of y
 	for i := range n.in {
-		rows[i] = inner * n.in[i].dims[axis] * y.dt.Size()
+		parts[i] = inner * n.in[i].dims[axis] * y.dt.Size()
 	}
-	return func(m *mem) error {
-		y := m.out[0]
-		for o := range outer {
-			for i, w := range rows {
-				copy(y[:w], m.in[i][o*w:])
-				y = y[w:]
-			}
-		}
+	lines := (y.elems*y.dt.Size() + alignment - 1) / alignment
+	return kernel{shared(lines, moved(alignment), func(m *mem, from, to int) error {
+		join(m.out[0], m.in, parts, from*alignment, min(to*alignment, len(m.out[0])))
 		return nil
-	}, nil
+	})}, nil
 }
 
-func buildConstant(n *node) (runFunc, error) {
+// join fills bytes from … to−1 of y, whose rows consist of a part of each
+// operand.
+func join(y []byte, in [][]byte, parts []int, from, to int) {
+	row := 0
+	for _, w := range parts {
+		row += w
+	}
+	for from < to {
+		r, at := from/row, from%row
+		for i, w := range parts {
+			if at < w {
+				from += copy(y[from:to], in[i][r*w+at:(r+1)*w])
+				at = w
+			}
+			at -= w
+		}
+	}
+}
+
+func buildConstant(n *node) (kernel, error) {
 	if err := n.same(&n.out[0]); err != nil {
 		return nil, err
 	}
@@ -213,24 +235,25 @@ func buildConstant(n *node) (runFunc, error) {
 	i, _ := n.params.Int("value")
 	switch n.dt {
 	case dtype.I32:
-		return setAll(int32(i)), nil
+		return setAll(n.out[0].elems, int32(i)), nil
 	case dtype.BF16:
-		return setAll(dtype.ToBF16(f)), nil
+		return setAll(n.out[0].elems, dtype.ToBF16(f)), nil
 	default:
-		return setAll(f), nil
+		return setAll(n.out[0].elems, f), nil
 	}
 }
 
-func setAll[T any](v T) runFunc {
-	return func(m *mem) error {
-		for i, y := 0, as[T](m.out[0]); i < len(y); i++ {
+func setAll[T any](elems int, v T) kernel {
+	return kernel{shared(elems, 1, func(m *mem, from, to int) error {
+		y := as[T](m.out[0])[from:to]
+		for i := range y {
 			y[i] = v
 		}
 		return nil
-	}
+	})}
 }
 
-func buildRange(n *node) (runFunc, error) {
+func buildRange(n *node) (kernel, error) {
 	y := &n.out[0]
 	if err := n.same(y); err != nil {
 		return nil, err
@@ -248,10 +271,11 @@ func buildRange(n *node) (runFunc, error) {
 	if err := n.shaped(y, []int{int(max(0, (span+step-1)/step))}); err != nil {
 		return nil, err
 	}
-	return func(m *mem) error {
-		for i, y := 0, as[int32](m.out[0]); i < len(y); i++ {
+	return kernel{shared(y.elems, 1, func(m *mem, from, to int) error {
+		y := as[int32](m.out[0])
+		for i := from; i < to; i++ {
 			y[i] = int32(start + int64(i)*delta)
 		}
 		return nil
-	}, nil
+	})}, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"quill/recipes"
 	"quill/recipes/dtype"
+	"quill/runtime/host/kern"
 )
 
 // row is what the device knows of one GUID.
@@ -116,65 +117,65 @@ var (
 
 // table has one row for each node the device executes.
 var table = map[string]row{
-	"gemm":       {in: 2, out: 1, params: gemmParams, build: alone(buildGemm)},
-	"batch_gemm": {in: 2, out: 1, params: gemmParams, build: alone(buildBatchGemm)},
+	"gemm":       {in: 2, out: 1, params: gemmParams, build: buildGemm},
+	"batch_gemm": {in: 2, out: 1, params: gemmParams, build: buildBatchGemm},
 
-	"add_fwd":  {types: numTypes, in: 2, out: 1, inPlace: 2, build: alone(binary(add[float32], add[int32]))},
-	"sub_fwd":  {types: numTypes, in: 2, out: 1, inPlace: 2, build: alone(binary(sub[float32], sub[int32]))},
-	"mult_fwd": {types: numTypes, in: 2, out: 1, inPlace: 2, build: alone(binary(mult[float32], mult[int32]))},
-	"div_fwd":  {types: numTypes, in: 2, out: 1, inPlace: 2, build: alone(binary(div[float32], div[int32]))},
-	"max_fwd":  {types: numTypes, in: 2, out: 1, inPlace: 2, build: alone(binary(maximum[float32], maximum[int32]))},
-	"min_fwd":  {types: numTypes, in: 2, out: 1, inPlace: 2, build: alone(binary(minimum[float32], minimum[int32]))},
+	"add_fwd":  {types: numTypes, in: 2, out: 1, inPlace: 2, build: binary(zip2(kern.Kernels.Add, kern.Kernels.Add1), zip2(kern.Kernels.AddI32, kern.Kernels.AddI32s))},
+	"sub_fwd":  {types: numTypes, in: 2, out: 1, inPlace: 2, build: binary(zip2(kern.Kernels.Sub, kern.Kernels.Sub1), zip2(kern.Kernels.SubI32, kern.Kernels.SubI32s))},
+	"mult_fwd": {types: numTypes, in: 2, out: 1, inPlace: 2, build: binary(zip2(kern.Kernels.Mul, kern.Kernels.Mul1), zip1(mult[int32]))},
+	"div_fwd":  {types: numTypes, in: 2, out: 1, inPlace: 2, build: binary(zip2(kern.Kernels.Div, kern.Kernels.Div1), zip1(div[int32]))},
+	"max_fwd":  {types: numTypes, in: 2, out: 1, inPlace: 2, build: binary(zip2(kern.Kernels.Max, kern.Kernels.Max1), zip2(kern.Kernels.MaxI32, kern.Kernels.MaxI32s))},
+	"min_fwd":  {types: numTypes, in: 2, out: 1, inPlace: 2, build: binary(zip2(kern.Kernels.Min, kern.Kernels.Min1), zip2(kern.Kernels.MinI32, kern.Kernels.MinI32s))},
 
-	"less_fwd":       {types: numTypes, in: 2, out: 1, build: alone(compare(less[float32], less[int32]))},
-	"less_equal_fwd": {types: numTypes, in: 2, out: 1, build: alone(compare(lessEqual[float32], lessEqual[int32]))},
-	"equal_fwd":      {types: numTypes, in: 2, out: 1, build: alone(compare(equal[float32], equal[int32]))},
+	"less_fwd":       {types: numTypes, in: 2, out: 1, build: compare(less[float32], zip2(kern.Kernels.LessI32, kern.Kernels.LessI32s))},
+	"less_equal_fwd": {types: numTypes, in: 2, out: 1, build: compare(lessEqual[float32], zip2(kern.Kernels.LessEqualI32, kern.Kernels.LessEqualI32s))},
+	"equal_fwd":      {types: numTypes, in: 2, out: 1, build: compare(equal[float32], zip2(kern.Kernels.EqualI32, kern.Kernels.EqualI32s))},
 
-	"and_fwd":   {types: predicates, in: 2, out: 1, inPlace: 2, build: alone(logical(and))},
-	"or_fwd":    {types: predicates, in: 2, out: 1, inPlace: 2, build: alone(logical(or))},
-	"not_fwd":   {types: predicates, in: 1, out: 1, inPlace: 1, build: alone(buildNot)},
-	"where_fwd": {types: bitTypes, in: 3, out: 1, inPlace: 3, build: alone(buildWhere)},
+	"and_fwd":   {types: predicates, in: 2, out: 1, inPlace: 2, build: logical(zip1(and))},
+	"or_fwd":    {types: predicates, in: 2, out: 1, inPlace: 2, build: logical(zip1(or))},
+	"not_fwd":   {types: predicates, in: 1, out: 1, inPlace: 1, build: buildNot},
+	"where_fwd": {types: bitTypes, in: 3, out: 1, inPlace: 3, build: buildWhere},
 
-	"neg_fwd":      {types: numTypes, in: 1, out: 1, inPlace: 1, build: alone(unary(neg[float32], neg[int32]))},
-	"exp_fwd":      {types: floatTypes, in: 1, out: 1, inPlace: 1, build: alone(unary(each(math.Exp), nil))},
-	"log_fwd":      {types: floatTypes, in: 1, out: 1, inPlace: 1, build: alone(unary(each(math.Log), nil))},
-	"sigmoid_fwd":  {types: floatTypes, in: 1, out: 1, inPlace: 1, build: alone(unary(each(sigmoid), nil))},
-	"silu_fwd":     {types: floatTypes, in: 1, out: 1, inPlace: 1, build: alone(unary(each(silu), nil))},
-	"softplus_fwd": {types: floatTypes, in: 1, out: 1, inPlace: 1, build: alone(unary(each(softplus), nil))},
+	"neg_fwd":      {types: numTypes, in: 1, out: 1, inPlace: 1, build: unary(plain(neg[float32]), neg[int32])},
+	"exp_fwd":      {types: floatTypes, in: 1, out: 1, inPlace: 1, build: unary(kernel1(kern.Kernels.Exp), nil)},
+	"log_fwd":      {types: floatTypes, in: 1, out: 1, inPlace: 1, build: unary(plain(each(math.Log)), nil)},
+	"sigmoid_fwd":  {types: floatTypes, in: 1, out: 1, inPlace: 1, build: unary(kernel1(kern.Kernels.Sigmoid), nil)},
+	"silu_fwd":     {types: floatTypes, in: 1, out: 1, inPlace: 1, build: unary(kernel1(kern.Kernels.SiLU), nil)},
+	"softplus_fwd": {types: floatTypes, in: 1, out: 1, inPlace: 1, build: unary(plain(each(softplus)), nil)},
 
-	"cast_f32_to_bf16": {in: 1, out: 1, params: castParams, build: alone(cast(dtype.F32, dtype.BF16, narrow))},
-	"cast_bf16_to_f32": {in: 1, out: 1, params: castParams, build: alone(cast(dtype.BF16, dtype.F32, widen))},
-	"cast_i32_to_f32":  {in: 1, out: 1, params: castParams, inPlace: 1, build: alone(cast(dtype.I32, dtype.F32, i32ToF32))},
-	"cast_f32_to_i32":  {in: 1, out: 1, params: castParams, inPlace: 1, build: alone(cast(dtype.F32, dtype.I32, f32ToI32))},
-	"cast_i32_to_i8":   {in: 1, out: 1, params: castParams, build: alone(cast(dtype.I32, dtype.I8, i32ToI8))},
-	"cast_i8_to_i32":   {in: 1, out: 1, params: castParams, build: alone(cast(dtype.I8, dtype.I32, i8ToI32))},
+	"cast_f32_to_bf16": {in: 1, out: 1, params: castParams, build: cast(dtype.F32, dtype.BF16, kernel1(kern.Kernels.Narrow))},
+	"cast_bf16_to_f32": {in: 1, out: 1, params: castParams, build: cast(dtype.BF16, dtype.F32, kernel1(kern.Kernels.Widen))},
+	"cast_i32_to_f32":  {in: 1, out: 1, params: castParams, inPlace: 1, build: cast(dtype.I32, dtype.F32, plain(i32ToF32))},
+	"cast_f32_to_i32":  {in: 1, out: 1, params: castParams, inPlace: 1, build: cast(dtype.F32, dtype.I32, plain(f32ToI32))},
+	"cast_i32_to_i8":   {in: 1, out: 1, params: castParams, build: cast(dtype.I32, dtype.I8, plain(i32ToI8))},
+	"cast_i8_to_i32":   {in: 1, out: 1, params: castParams, build: cast(dtype.I8, dtype.I32, plain(i8ToI32))},
 
-	"constant":   {types: numTypes, in: 0, out: 1, params: constantParams, build: alone(buildConstant)},
-	"range":      {types: integers, in: 0, out: 1, params: rangeParams, build: alone(buildRange)},
+	"constant":   {types: numTypes, in: 0, out: 1, params: constantParams, build: buildConstant},
+	"range":      {types: integers, in: 0, out: 1, params: rangeParams, build: buildRange},
 	"identity":   {in: 1, out: 1, inPlace: 1, build: alone(buildIdentity), view: viewReshape},
 	"reshape":    {in: 1, out: 1, inPlace: 1, build: alone(buildReshape), view: viewReshape},
-	"transpose":  {in: 1, out: 1, params: transposeParams, build: alone(buildTranspose), view: viewTranspose},
-	"broadcast":  {in: 1, out: 1, build: alone(buildBroadcast), view: viewBroadcast},
-	"slice_axis": {in: 1, out: 1, params: sliceParams, build: alone(buildSlice), view: viewSlice},
-	"concat":     {in: 1, variadic: true, out: 1, params: concatParams, build: alone(buildConcat)},
+	"transpose":  {in: 1, out: 1, params: transposeParams, build: buildTranspose, view: viewTranspose},
+	"broadcast":  {in: 1, out: 1, build: buildBroadcast, view: viewBroadcast},
+	"slice_axis": {in: 1, out: 1, params: sliceParams, build: buildSlice, view: viewSlice},
+	"concat":     {in: 1, variadic: true, out: 1, params: concatParams, build: buildConcat},
 
 	"reduce_sum_fwd": {
 		types: numTypes, in: 1, out: 1, params: reduceParams,
-		build: alone(reduce(sums[float32](), sums[int32](), 0)),
+		build: reduce(sums),
 	},
 	"reduce_max_fwd": {
 		types: numTypes, in: 1, out: 1, params: reduceParams,
-		build: alone(reduce(maxima[float32](), maxima[int32](), 1)),
+		build: reduce(maxima),
 	},
-	"softmax_fwd": {types: floatTypes, in: 1, out: 1, params: softmaxParams, build: alone(buildSoftmax)},
-	"topk":        {in: 3, empty: 2, out: 2, params: topkParams, build: alone(buildTopk)},
+	"softmax_fwd": {types: floatTypes, in: 1, out: 1, params: softmaxParams, build: buildSoftmax},
+	"topk":        {in: 3, empty: 2, out: 2, params: topkParams, build: buildTopk},
 
-	"gather_fwd":          {types: bitTypes, in: 2, out: 1, params: gatherParams, build: alone(buildGather)},
-	"gather_elements_fwd": {types: bitTypes, in: 2, out: 1, params: gatherElementsParams, build: alone(buildGatherElements)},
-	"index_copy_fwd":      {types: bitTypes, in: 3, out: 1, params: indexCopyParams, inPlace: 1, build: alone(buildIndexCopy)},
+	"gather_fwd":          {types: bitTypes, in: 2, out: 1, params: gatherParams, build: buildGather},
+	"gather_elements_fwd": {types: bitTypes, in: 2, out: 1, params: gatherElementsParams, build: buildGatherElements},
+	"index_copy_fwd":      {types: bitTypes, in: 3, out: 1, params: indexCopyParams, inPlace: 1, build: buildIndexCopy},
 
-	"rms_norm_fwd": {types: floatTypes, in: 2, out: 2, params: rmsNormParams, build: alone(buildRMSNorm)},
-	"moe":          {types: floatTypes, in: 5, variadic: true, out: 1, params: moeParams, build: alone(buildMoE)},
+	"rms_norm_fwd": {types: floatTypes, in: 2, out: 2, params: rmsNormParams, build: buildRMSNorm},
+	"moe":          {types: floatTypes, in: 5, variadic: true, out: 1, params: moeParams, build: buildMoE},
 }
 
 // lookup finds the row of a GUID and the type of its suffix.

@@ -14,7 +14,7 @@ const insertion = 64
 
 // buildTopk selects by integer keys that carry the whole order: smaller is
 // better, and the index in the low half decides between equal values.
-func buildTopk(n *node) (runFunc, error) {
+func buildTopk(n *node) (kernel, error) {
 	x, values, indices := &n.in[0], &n.out[0], &n.out[1]
 	if err := n.typed(x, numTypes...); err != nil {
 		return nil, err
@@ -41,40 +41,52 @@ func buildTopk(n *node) (runFunc, error) {
 			return nil, err
 		}
 	}
-	if k == 0 {
-		return func(*mem) error { return nil }, nil
-	}
 	inner, length, outer := x.split(axis)
-	keep := length
+	lines, keep := inner*outer, length
+	if k == 0 {
+		lines = 0
+	}
 	if k <= insertion {
 		keep = k
 	}
-	tmp := n.reserve(8 * keep)
-	dt := x.dt
-	return func(m *mem) error {
-		keys := as[uint64](tmp.of(m.scratch))
-		indices := as[int32](m.out[1])
-		for o := range outer {
-			for i := range inner {
-				at := o*length*inner + i
-				if k <= insertion {
-					insertKeys(keys, m.in[0], dt, at, inner, length)
-				} else {
-					for j := range keys {
-						keys[j] = key(m.in[0], dt, at+j*inner)<<32 | uint64(j)
-					}
-					slices.Sort(keys)
-				}
-				to := o*k*inner + i
-				for j := range k {
-					from := int32(keys[j])
-					indices[to+j*inner] = from
-					moveElem(m.out[0], m.in[0], dt, to+j*inner, at+int(from)*inner)
-				}
+	t := &top{x.dt, k, inner, length, n.reserveOwn(8 * keep)}
+	return kernel{shared(lines, 4*length, t.lines)}, nil
+}
+
+// top selects k elements of each line along an axis: length elements that are
+// inner apart.
+type top struct {
+	dt               dtype.Type
+	k, inner, length int
+	keys             region // of a thread
+}
+
+func (t *top) lines(m *mem, from, to int) error {
+	keys := as[uint64](t.keys.of(m.own))
+	for line := from; line < to; line++ {
+		o, i := line/t.inner, line%t.inner
+		at := o*t.length*t.inner + i
+		if t.k <= insertion {
+			insertKeys(keys, m.in[0], t.dt, at, t.inner, t.length)
+		} else {
+			for j := range keys {
+				keys[j] = key(m.in[0], t.dt, at+j*t.inner)<<32 | uint64(j)
 			}
+			slices.Sort(keys)
 		}
-		return nil
-	}, nil
+		t.store(m, keys, at, o*t.k*t.inner+i)
+	}
+	return nil
+}
+
+// store writes the k best of the line at at to the one at to.
+func (t *top) store(m *mem, keys []uint64, at, to int) {
+	indices := as[int32](m.out[1])
+	for j := range t.k {
+		from := int32(keys[j])
+		indices[to+j*t.inner] = from
+		moveElem(m.out[0], m.in[0], t.dt, to+j*t.inner, at+int(from)*t.inner)
+	}
 }
 
 // insertKeys leaves the smallest len(keys) keys of a line in order.

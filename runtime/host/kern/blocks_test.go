@@ -45,14 +45,14 @@ func TestPlanCoversRows(t *testing.T) {
 func TestEmpty(t *testing.T) {
 	for _, s := range tiers() {
 		y := []float32{canary, canary, canary, canary}
-		s.GemmBF16(y, 2, nil, nil, 0, 2, 0, nil)
-		s.GemmF32(y, 2, nil, []float32{1, 2}, 0, 2, 1, nil)
-		s.GemvBF16(y, make([]uint16, 5), nil, 0, 5)
+		s.GemmBF16(y, 2, nil, 0, nil, 0, 0, 2, 0, nil)
+		s.GemmF32(y, 2, nil, 1, []float32{1, 2}, 1, 0, 2, 1, nil)
+		s.GemvBF16(y, make([]uint16, 5), nil, 5, 0, 5)
 		if y[0] != canary {
 			t.Fatal("written", y)
 		}
-		s.GemmBF16(y[:3], 2, nil, nil, 2, 1, 0, nil)
-		s.GemvF32(y[3:], nil, nil, 1, 0)
+		s.GemmBF16(y[:3], 2, nil, 3, nil, 3, 2, 1, 0, nil)
+		s.GemvF32(y[3:], nil, nil, 0, 1, 0)
 		if y[0] != 0 || y[1] != canary || y[2] != 0 || y[3] != 0 {
 			t.Fatal(y)
 		}
@@ -66,13 +66,13 @@ func TestChecks(t *testing.T) {
 		t.Skip("no scratch")
 	}
 	for name, f := range map[string]func(){
-		"x":       func() { s.GemvBF16(make([]float32, 2), make([]uint16, 3), make([]uint16, 8), 2, 4) },
-		"w":       func() { s.GemvF32(make([]float32, 2), make([]float32, 4), make([]float32, 7), 2, 4) },
-		"y":       func() { s.GemvF32(make([]float32, 1), make([]float32, 4), make([]float32, 8), 2, 4) },
-		"gemm y":  func() { s.GemmF32(make([]float32, 4), 3, make([]float32, 8), make([]float32, 8), 2, 2, 4, nil) },
-		"scratch": func() { s.GemmF32(make([]float32, 4), 2, make([]float32, 8), make([]float32, 8), 2, 2, 4, nil) },
-		"extent":  func() { s.GemvF32(make([]float32, 4), nil, nil, 4, -1) },
-		"overlap": func() { s.GemmF32(make([]float32, 9), 1, make([]float32, 8), make([]float32, 8), 2, 2, 4, nil) },
+		"x":       func() { s.GemvBF16(make([]float32, 2), make([]uint16, 3), make([]uint16, 8), 4, 2, 4) },
+		"w":       func() { s.GemvF32(make([]float32, 2), make([]float32, 4), make([]float32, 7), 4, 2, 4) },
+		"y":       func() { s.GemvF32(make([]float32, 1), make([]float32, 4), make([]float32, 8), 4, 2, 4) },
+		"gemm y":  func() { s.GemmF32(make([]float32, 4), 3, make([]float32, 8), 4, make([]float32, 8), 4, 2, 2, 4, nil) },
+		"scratch": func() { s.GemmF32(make([]float32, 4), 2, make([]float32, 8), 4, make([]float32, 8), 4, 2, 2, 4, nil) },
+		"extent":  func() { s.GemvF32(make([]float32, 4), nil, nil, 0, 4, -1) },
+		"overlap": func() { s.GemmF32(make([]float32, 9), 1, make([]float32, 8), 4, make([]float32, 8), 4, 2, 2, 4, nil) },
 	} {
 		func() {
 			defer func() {
@@ -98,7 +98,7 @@ func TestRanges(t *testing.T) {
 				for i := range threads {
 					wg.Go(func() {
 						n0, n1 := Split(n, threads, i)
-						s.GemmBF16(y[n0:], n, p.xh, p.wh[n0*k:n1*k], m, n1-n0, k, make([]byte, s.ScratchBF16(m, k)))
+						s.GemmBF16(y[n0:], n, p.xh, k, p.wh[n0*k:n1*k], k, m, n1-n0, k, make([]byte, s.ScratchBF16(m, k)))
 					})
 				}
 				wg.Wait()
@@ -137,10 +137,10 @@ func TestNoAllocations(t *testing.T) {
 	for _, s := range tiers() {
 		scratch := make([]byte, max(s.ScratchBF16(m, k), s.ScratchF32(m, k)))
 		for name, f := range map[string]func(){
-			"GemvBF16": func() { s.GemvBF16(y, p.xh, p.wh, n, k) },
-			"GemvF32":  func() { s.GemvF32(y, p.x, p.w, n, k) },
-			"GemmBF16": func() { s.GemmBF16(y, n, p.xh, p.wh, m, n, k, scratch) },
-			"GemmF32":  func() { s.GemmF32(y, n, p.x, p.w, m, n, k, scratch) },
+			"GemvBF16": func() { s.GemvBF16(y, p.xh, p.wh, k, n, k) },
+			"GemvF32":  func() { s.GemvF32(y, p.x, p.w, k, n, k) },
+			"GemmBF16": func() { s.GemmBF16(y, n, p.xh, k, p.wh, k, m, n, k, scratch) },
+			"GemmF32":  func() { s.GemmF32(y, n, p.x, k, p.w, k, m, n, k, scratch) },
 			"Widen":    func() { s.Widen(y, h) },
 			"Narrow":   func() { s.Narrow(h, y) },
 			"Axpy":     func() { s.Axpy(y, 0.5, y) },

@@ -98,3 +98,17 @@ func packZero(dst unsafe.Pointer, step, vecs int) {
 		*(*[vector]byte)(unsafe.Add(dst, v*step)) = [vector]byte{}
 	}
 }
+
+// call runs the tile function.
+func (p *ordered) call() {
+	switch {
+	case p.tier == AVX2 && p.size == 2:
+		mulBF16x256(&p.tile)
+	case p.tier == AVX2:
+		mulF32x256(&p.tile)
+	case p.size == 2:
+		mulBF16x512(&p.tile)
+	default:
+		mulF32x512(&p.tile)
+	}
+}

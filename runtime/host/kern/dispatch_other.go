@@ -10,5 +10,6 @@ const best = Scalar
 func (f *format) packed(*tile) { panic("kern: no tiles") }
 func (f *format) direct(*tile) { panic("kern: no tiles") }
 func (f *format) row(*tile)    { panic("kern: no tiles") }
+func (p *ordered) call()       { panic("kern: no tiles") }
 
 func (f *format) pack(dst, src unsafe.Pointer, have, rows, ld, size int) { panic("kern: no tiles") }

@@ -2,6 +2,7 @@ package kern
 
 import (
 	"math"
+	"unsafe"
 
 	"quill/recipes/dtype"
 )
@@ -13,15 +14,15 @@ import (
 // Widen is y = x, exactly.
 func (s Kernels) Widen(y []float32, x []uint16) {
 	y = y[:len(x)]
-	for i := s.widen(y, x); i < len(x); i++ {
-		y[i] = math.Float32frombits(uint32(x[i]) << 16)
+	for i := s.each(opWiden, len(x), ptr(y), ptr(x), nil, nil); i < len(x); i++ {
+		y[i] = widen(x[i])
 	}
 }
 
 // Narrow is y = x rounded as dtype.ToBF16 does.
 func (s Kernels) Narrow(y []uint16, x []float32) {
 	y = y[:len(x)]
-	for i := s.narrow(y, x); i < len(x); i++ {
+	for i := s.each(opNarrow, len(x), ptr(y), ptr(x), nil, nil); i < len(x); i++ {
 		y[i] = narrow(x[i])
 	}
 }
@@ -29,45 +30,30 @@ func (s Kernels) Narrow(y []uint16, x []float32) {
 // Axpy is y += v·x with one rounding.
 func (s Kernels) Axpy(y []float32, v float32, x []float32) {
 	y = y[:len(x)]
-	for i := s.axpy(y, v, x); i < len(x); i++ {
+	for i := s.each(opAxpy, len(x), ptr(y), ptr(y), ptr(x), unsafe.Pointer(&v)); i < len(x); i++ {
 		y[i] = quiet(fma(v, x[i], y[i]))
 	}
 }
 
 // Exp is y = eˣ to 1.01 ulp.
-func (s Kernels) Exp(y, x []float32) {
-	y = y[:len(x)]
-	for i := s.unary(unaryExp, y, x); i < len(x); i++ {
-		y[i] = quiet(expOf(x[i]))
-	}
-}
+func (s Kernels) Exp(y, x []float32) { s.unary(opExp, y, x, expOf) }
 
 // Sigmoid is y = 1/(1 + e⁻ˣ) to 2.5 ulp, however small.
-func (s Kernels) Sigmoid(y, x []float32) {
-	y = y[:len(x)]
-	for i := s.unary(unarySigmoid, y, x); i < len(x); i++ {
-		num, den := gate(x[i])
-		y[i] = quiet(num / den)
-	}
-}
+func (s Kernels) Sigmoid(y, x []float32) { s.unary(opSigmoid, y, x, sigmoidOf) }
 
 // SiLU is y = x/(1 + e⁻ˣ) to 3.5 ulp; below −87, where the exponential
 // is denormal, to 2⁻¹⁴² more. It is NaN for −∞.
-func (s Kernels) SiLU(y, x []float32) {
+func (s Kernels) SiLU(y, x []float32) { s.unary(opSilu, y, x, siluOf) }
+
+func (s Kernels) unary(f elem, y, x []float32, law func(float32) float32) {
 	y = y[:len(x)]
-	for i := s.unary(unarySiLU, y, x); i < len(x); i++ {
-		num, den := gate(x[i])
-		y[i] = quiet(float32(x[i]*num) / den)
+	for i := s.each(f, len(x), ptr(y), ptr(x), nil, nil); i < len(x); i++ {
+		y[i] = quiet(law(x[i]))
 	}
 }
 
-type unary uint8
-
-const (
-	unaryExp unary = iota
-	unarySigmoid
-	unarySiLU
-)
+// widen is exact, denormals included.
+func widen(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
 
 // narrow rounds to nearest even; a NaN stays one.
 func narrow(f float32) uint16 { return dtype.ToBF16(f) }
@@ -103,6 +89,16 @@ func expOf(x float32) float32 {
 	lo := e >> 1
 	q *= math.Float32frombits(uint32(lo+127) << 23)
 	return q * math.Float32frombits(uint32(e-lo+127)<<23)
+}
+
+func sigmoidOf(x float32) float32 {
+	num, den := gate(x)
+	return num / den
+}
+
+func siluOf(x float32) float32 {
+	num, den := gate(x)
+	return float32(x*num) / den
 }
 
 // gate is the sigmoid of x as a quotient whose parts do not overflow.

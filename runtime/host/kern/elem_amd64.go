@@ -9,98 +9,63 @@ const elemBlock = 8192
 // The methods here do the elements their tier has vectors for and return how
 // many those are: all where there are masks.
 
-// whole is how many of n elements the tier has vectors for.
+// each calls f for n elements of y, a, b and c; what f has no use for is nil.
+func (s Kernels) each(f elem, n int, y, a, b, c unsafe.Pointer) int {
+	if s.tier == Scalar {
+		return 0
+	}
+	step := &elemSizes[f]
+	if s.tier == AVX2 {
+		n &^= step.lanes/2 - 1
+	}
+	for i := 0; i < n; i += elemBlock {
+		part := min(elemBlock, n-i)
+		y, a := unsafe.Add(y, i*step.y), unsafe.Add(a, i*step.a)
+		b, c := unsafe.Add(b, i*step.b), unsafe.Add(c, i*step.c)
+		if s.tier == AVX2 {
+			call256(f, y, a, b, c, part/(step.lanes/2))
+			continue
+		}
+		call512(f, y, a, b, c, part/step.lanes, 1<<(part%step.lanes)-1)
+	}
+	return n
+}
+
+// addLanes adds x to the lanes.
+func (s Kernels) addLanes(y *[lanes]float32, x []float32) int {
+	n := s.whole(len(x))
+	for i := 0; i < n; i += elemBlock {
+		part := min(elemBlock, n-i)
+		if s.tier == AVX2 {
+			sumx256(unsafe.Pointer(y), unsafe.Pointer(&x[i]), part/lanes)
+			continue
+		}
+		sumx512(unsafe.Pointer(y), unsafe.Pointer(&x[i]), part/lanes, 1<<(part%lanes)-1)
+	}
+	return n
+}
+
+// maxLanes is the maxima of the lanes and x.
+func (s Kernels) maxLanes(y *[lanes]float32, x []float32) int {
+	n := s.whole(len(x))
+	for i := 0; i < n; i += elemBlock {
+		part := min(elemBlock, n-i)
+		if s.tier == AVX2 {
+			maxOfx256(unsafe.Pointer(y), unsafe.Pointer(&x[i]), part/lanes)
+			continue
+		}
+		maxOfx512(unsafe.Pointer(y), unsafe.Pointer(&x[i]), part/lanes, 1<<(part%lanes)-1)
+	}
+	return n
+}
+
+// whole is how many of n elements the tier goes through by lanes.
 func (s Kernels) whole(n int) int {
-	switch {
-	case s.tier >= AVX512:
-		return n
-	case s.tier == AVX2:
-		return n &^ 7
-	}
-	return 0
-}
-
-// parts are the vectors of n elements and the mask of the elements after them.
-func parts(n int) (vecs, tail int) { return n / 16, 1<<(n%16) - 1 }
-
-func (s Kernels) widen(y []float32, x []uint16) int {
-	n := s.whole(len(x))
-	for i := 0; i < n; i += elemBlock {
-		b := min(elemBlock, n-i)
-		to, from := unsafe.Pointer(&y[i]), unsafe.Pointer(&x[i])
-		if s.tier == AVX2 {
-			widenx256(to, from, b/8)
-			continue
-		}
-		v, tail := parts(b)
-		widenx512(to, from, v, tail)
+	switch s.tier {
+	case Scalar:
+		return 0
+	case AVX2:
+		return n &^ (lanes - 1)
 	}
 	return n
-}
-
-func (s Kernels) narrow(y []uint16, x []float32) int {
-	n := s.whole(len(x))
-	for i := 0; i < n; i += elemBlock {
-		b := min(elemBlock, n-i)
-		to, from := unsafe.Pointer(&y[i]), unsafe.Pointer(&x[i])
-		if s.tier == AVX2 {
-			narrowx256(to, from, b/8)
-			continue
-		}
-		v, tail := parts(b)
-		narrowx512(to, from, v, tail)
-	}
-	return n
-}
-
-func (s Kernels) axpy(y []float32, f float32, x []float32) int {
-	n := s.whole(len(x))
-	for i := 0; i < n; i += elemBlock {
-		b := min(elemBlock, n-i)
-		to, from := unsafe.Pointer(&y[i]), unsafe.Pointer(&x[i])
-		if s.tier == AVX2 {
-			axpyx256(to, from, unsafe.Pointer(&f), b/8)
-			continue
-		}
-		v, tail := parts(b)
-		axpyx512(to, from, unsafe.Pointer(&f), v, tail)
-	}
-	return n
-}
-
-func (s Kernels) unary(f unary, y, x []float32) int {
-	n := s.whole(len(x))
-	for i := 0; i < n; i += elemBlock {
-		b := min(elemBlock, n-i)
-		to, from := unsafe.Pointer(&y[i]), unsafe.Pointer(&x[i])
-		if s.tier == AVX2 {
-			unary256(f, to, from, b/8)
-			continue
-		}
-		v, tail := parts(b)
-		unary512(f, to, from, v, tail)
-	}
-	return n
-}
-
-func unary256(f unary, y, x unsafe.Pointer, n int) {
-	switch f {
-	case unaryExp:
-		expx256(y, x, n)
-	case unarySigmoid:
-		sigmoidx256(y, x, n)
-	default:
-		silux256(y, x, n)
-	}
-}
-
-func unary512(f unary, y, x unsafe.Pointer, n, tail int) {
-	switch f {
-	case unaryExp:
-		expx512(y, x, n, tail)
-	case unarySigmoid:
-		sigmoidx512(y, x, n, tail)
-	default:
-		silux512(y, x, n, tail)
-	}
 }

@@ -153,6 +153,16 @@ DATA nan<>+48(SB)/8, $0x7fc000007fc00000
 DATA nan<>+56(SB)/8, $0x7fc000007fc00000
 GLOBL nan<>(SB), RODATA|NOPTR, $64
 
+DATA inf<>+0(SB)/8, $0xff800000ff800000
+DATA inf<>+8(SB)/8, $0xff800000ff800000
+DATA inf<>+16(SB)/8, $0xff800000ff800000
+DATA inf<>+24(SB)/8, $0xff800000ff800000
+DATA inf<>+32(SB)/8, $0xff800000ff800000
+DATA inf<>+40(SB)/8, $0xff800000ff800000
+DATA inf<>+48(SB)/8, $0xff800000ff800000
+DATA inf<>+56(SB)/8, $0xff800000ff800000
+GLOBL inf<>(SB), RODATA|NOPTR, $64
+
 DATA half<>+0(SB)/8, $0x00007fff00007fff
 DATA half<>+8(SB)/8, $0x00007fff00007fff
 DATA half<>+16(SB)/8, $0x00007fff00007fff
@@ -173,6 +183,16 @@ DATA int1<>+48(SB)/8, $0x0000000100000001
 DATA int1<>+56(SB)/8, $0x0000000100000001
 GLOBL int1<>(SB), RODATA|NOPTR, $64
 
+DATA bytes1<>+0(SB)/8, $0x0101010101010101
+DATA bytes1<>+8(SB)/8, $0x0101010101010101
+DATA bytes1<>+16(SB)/8, $0x0101010101010101
+DATA bytes1<>+24(SB)/8, $0x0101010101010101
+DATA bytes1<>+32(SB)/8, $0x0101010101010101
+DATA bytes1<>+40(SB)/8, $0x0101010101010101
+DATA bytes1<>+48(SB)/8, $0x0101010101010101
+DATA bytes1<>+56(SB)/8, $0x0101010101010101
+GLOBL bytes1<>(SB), RODATA|NOPTR, $64
+
 DATA quiet<>+0(SB)/8, $0x0040000000400000
 DATA quiet<>+8(SB)/8, $0x0040000000400000
 DATA quiet<>+16(SB)/8, $0x0040000000400000
@@ -183,10 +203,10 @@ DATA quiet<>+48(SB)/8, $0x0040000000400000
 DATA quiet<>+56(SB)/8, $0x0040000000400000
 GLOBL quiet<>(SB), RODATA|NOPTR, $64
 
-// func widenx512(y unsafe.Pointer, x unsafe.Pointer, n int, tail int)
+// func widenx512(y unsafe.Pointer, a unsafe.Pointer, n int, tail int)
 TEXT ·widenx512(SB), NOSPLIT, $0-32
 	MOVQ y+0(FP), DI
-	MOVQ x+8(FP), SI
+	MOVQ a+8(FP), SI
 	MOVQ n+16(FP), CX
 	MOVQ tail+24(FP), R9
 	TESTQ CX, CX
@@ -194,8 +214,8 @@ TEXT ·widenx512(SB), NOSPLIT, $0-32
 
 loop:
 	VPMOVZXWD (SI), Z0
-	VPSLLD $16, Z0, Z0
-	VMOVUPS Z0, (DI)
+	VPSLLD $16, Z0, Z3
+	VMOVUPS Z3, (DI)
 	ADDQ $32, SI
 	ADDQ $64, DI
 	DECQ CX
@@ -206,17 +226,17 @@ last:
 	JEQ done
 	KMOVQ R9, K7
 	VPMOVZXWD.Z (SI), K7, Z0
-	VPSLLD $16, Z0, Z0
-	VMOVUPS Z0, K7, (DI)
+	VPSLLD $16, Z0, Z3
+	VMOVUPS Z3, K7, (DI)
 
 done:
 	VZEROUPPER
 	RET
 
-// func narrowx512(y unsafe.Pointer, x unsafe.Pointer, n int, tail int)
+// func narrowx512(y unsafe.Pointer, a unsafe.Pointer, n int, tail int)
 TEXT ·narrowx512(SB), NOSPLIT, $0-32
 	MOVQ y+0(FP), DI
-	MOVQ x+8(FP), SI
+	MOVQ a+8(FP), SI
 	MOVQ n+16(FP), CX
 	MOVQ tail+24(FP), R9
 	TESTQ CX, CX
@@ -224,15 +244,15 @@ TEXT ·narrowx512(SB), NOSPLIT, $0-32
 
 loop:
 	VMOVUPS (SI), Z0
-	VPSRLD $16, Z0, Z1
-	VPANDD int1<>(SB), Z1, Z1
-	VPADDD half<>(SB), Z1, Z1
-	VPADDD Z0, Z1, Z1
+	VPSRLD $16, Z0, Z3
+	VPANDD int1<>(SB), Z3, Z3
+	VPADDD half<>(SB), Z3, Z3
+	VPADDD Z0, Z3, Z3
+	VPORD quiet<>(SB), Z0, Z4
 	VCMPPS $3, Z0, Z0, K1
-	VPORD quiet<>(SB), Z0, Z2
-	VMOVDQA32 Z2, K1, Z1
-	VPSRLD $16, Z1, Z1
-	VPMOVDW Z1, (DI)
+	VMOVDQA32 Z4, K1, Z3
+	VPSRLD $16, Z3, Z3
+	VPMOVDW Z3, (DI)
 	ADDQ $64, SI
 	ADDQ $32, DI
 	DECQ CX
@@ -243,25 +263,345 @@ last:
 	JEQ done
 	KMOVQ R9, K7
 	VMOVUPS.Z (SI), K7, Z0
-	VPSRLD $16, Z0, Z1
-	VPANDD int1<>(SB), Z1, Z1
-	VPADDD half<>(SB), Z1, Z1
-	VPADDD Z0, Z1, Z1
+	VPSRLD $16, Z0, Z3
+	VPANDD int1<>(SB), Z3, Z3
+	VPADDD half<>(SB), Z3, Z3
+	VPADDD Z0, Z3, Z3
+	VPORD quiet<>(SB), Z0, Z4
 	VCMPPS $3, Z0, Z0, K1
-	VPORD quiet<>(SB), Z0, Z2
-	VMOVDQA32 Z2, K1, Z1
-	VPSRLD $16, Z1, Z1
-	VPMOVDW Z1, K7, (DI)
+	VMOVDQA32 Z4, K1, Z3
+	VPSRLD $16, Z3, Z3
+	VPMOVDW Z3, K7, (DI)
 
 done:
 	VZEROUPPER
 	RET
 
-// func axpyx512(y unsafe.Pointer, x unsafe.Pointer, v unsafe.Pointer, n int, tail int)
-TEXT ·axpyx512(SB), NOSPLIT, $0-40
+// func expx512(y unsafe.Pointer, a unsafe.Pointer, n int, tail int)
+TEXT ·expx512(SB), NOSPLIT, $0-32
 	MOVQ y+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ v+16(FP), BX
+	MOVQ a+8(FP), SI
+	MOVQ n+16(FP), CX
+	MOVQ tail+24(FP), R9
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VMOVUPS lo<>(SB), Z1
+	VMAXPS Z0, Z1, Z0
+	VMOVUPS hi<>(SB), Z1
+	VMINPS Z0, Z1, Z0
+	VMOVUPS magic<>(SB), Z1
+	VFMADD231PS log2e<>(SB), Z0, Z1
+	VSUBPS magic<>(SB), Z1, Z2
+	VFNMADD231PS ln2hi<>(SB), Z2, Z0
+	VFNMADD231PS ln2lo<>(SB), Z2, Z0
+	VMOVUPS c6<>(SB), Z3
+	VFMADD213PS c5<>(SB), Z0, Z3
+	VFMADD213PS c4<>(SB), Z0, Z3
+	VFMADD213PS c3<>(SB), Z0, Z3
+	VFMADD213PS c2<>(SB), Z0, Z3
+	VMULPS Z0, Z0, Z4
+	VFMADD213PS Z0, Z4, Z3
+	VADDPS one<>(SB), Z3, Z3
+	VPSUBD magic<>(SB), Z1, Z1
+	VPSRAD $1, Z1, Z2
+	VPSUBD Z2, Z1, Z1
+	VPADDD bias<>(SB), Z2, Z2
+	VPSLLD $23, Z2, Z2
+	VMULPS Z2, Z3, Z3
+	VPADDD bias<>(SB), Z1, Z1
+	VPSLLD $23, Z1, Z1
+	VMULPS Z1, Z3, Z3
+	VCMPPS $3, Z3, Z3, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VMOVUPS lo<>(SB), Z1
+	VMAXPS Z0, Z1, Z0
+	VMOVUPS hi<>(SB), Z1
+	VMINPS Z0, Z1, Z0
+	VMOVUPS magic<>(SB), Z1
+	VFMADD231PS log2e<>(SB), Z0, Z1
+	VSUBPS magic<>(SB), Z1, Z2
+	VFNMADD231PS ln2hi<>(SB), Z2, Z0
+	VFNMADD231PS ln2lo<>(SB), Z2, Z0
+	VMOVUPS c6<>(SB), Z3
+	VFMADD213PS c5<>(SB), Z0, Z3
+	VFMADD213PS c4<>(SB), Z0, Z3
+	VFMADD213PS c3<>(SB), Z0, Z3
+	VFMADD213PS c2<>(SB), Z0, Z3
+	VMULPS Z0, Z0, Z4
+	VFMADD213PS Z0, Z4, Z3
+	VADDPS one<>(SB), Z3, Z3
+	VPSUBD magic<>(SB), Z1, Z1
+	VPSRAD $1, Z1, Z2
+	VPSUBD Z2, Z1, Z1
+	VPADDD bias<>(SB), Z2, Z2
+	VPSLLD $23, Z2, Z2
+	VMULPS Z2, Z3, Z3
+	VPADDD bias<>(SB), Z1, Z1
+	VPSLLD $23, Z1, Z1
+	VMULPS Z1, Z3, Z3
+	VCMPPS $3, Z3, Z3, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func sigmoidx512(y unsafe.Pointer, a unsafe.Pointer, n int, tail int)
+TEXT ·sigmoidx512(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ n+16(FP), CX
+	MOVQ tail+24(FP), R9
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VMOVAPS Z0, Z5
+	VPORD sign<>(SB), Z0, Z0
+	VMOVUPS lo<>(SB), Z1
+	VMAXPS Z0, Z1, Z0
+	VMOVUPS hi<>(SB), Z1
+	VMINPS Z0, Z1, Z0
+	VMOVUPS magic<>(SB), Z1
+	VFMADD231PS log2e<>(SB), Z0, Z1
+	VSUBPS magic<>(SB), Z1, Z2
+	VFNMADD231PS ln2hi<>(SB), Z2, Z0
+	VFNMADD231PS ln2lo<>(SB), Z2, Z0
+	VMOVUPS c6<>(SB), Z3
+	VFMADD213PS c5<>(SB), Z0, Z3
+	VFMADD213PS c4<>(SB), Z0, Z3
+	VFMADD213PS c3<>(SB), Z0, Z3
+	VFMADD213PS c2<>(SB), Z0, Z3
+	VMULPS Z0, Z0, Z4
+	VFMADD213PS Z0, Z4, Z3
+	VADDPS one<>(SB), Z3, Z3
+	VPSUBD magic<>(SB), Z1, Z1
+	VPSRAD $1, Z1, Z2
+	VPSUBD Z2, Z1, Z1
+	VPADDD bias<>(SB), Z2, Z2
+	VPSLLD $23, Z2, Z2
+	VMULPS Z2, Z3, Z3
+	VPADDD bias<>(SB), Z1, Z1
+	VPSLLD $23, Z1, Z1
+	VMULPS Z1, Z3, Z3
+	VADDPS one<>(SB), Z3, Z1
+	VMOVUPS one<>(SB), Z2
+	VPMOVD2M Z5, K1
+	VMOVAPS Z3, K1, Z2
+	VDIVPS Z1, Z2, Z3
+	VCMPPS $3, Z3, Z3, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VMOVAPS Z0, Z5
+	VPORD sign<>(SB), Z0, Z0
+	VMOVUPS lo<>(SB), Z1
+	VMAXPS Z0, Z1, Z0
+	VMOVUPS hi<>(SB), Z1
+	VMINPS Z0, Z1, Z0
+	VMOVUPS magic<>(SB), Z1
+	VFMADD231PS log2e<>(SB), Z0, Z1
+	VSUBPS magic<>(SB), Z1, Z2
+	VFNMADD231PS ln2hi<>(SB), Z2, Z0
+	VFNMADD231PS ln2lo<>(SB), Z2, Z0
+	VMOVUPS c6<>(SB), Z3
+	VFMADD213PS c5<>(SB), Z0, Z3
+	VFMADD213PS c4<>(SB), Z0, Z3
+	VFMADD213PS c3<>(SB), Z0, Z3
+	VFMADD213PS c2<>(SB), Z0, Z3
+	VMULPS Z0, Z0, Z4
+	VFMADD213PS Z0, Z4, Z3
+	VADDPS one<>(SB), Z3, Z3
+	VPSUBD magic<>(SB), Z1, Z1
+	VPSRAD $1, Z1, Z2
+	VPSUBD Z2, Z1, Z1
+	VPADDD bias<>(SB), Z2, Z2
+	VPSLLD $23, Z2, Z2
+	VMULPS Z2, Z3, Z3
+	VPADDD bias<>(SB), Z1, Z1
+	VPSLLD $23, Z1, Z1
+	VMULPS Z1, Z3, Z3
+	VADDPS one<>(SB), Z3, Z1
+	VMOVUPS one<>(SB), Z2
+	VPMOVD2M Z5, K1
+	VMOVAPS Z3, K1, Z2
+	VDIVPS Z1, Z2, Z3
+	VCMPPS $3, Z3, Z3, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func silux512(y unsafe.Pointer, a unsafe.Pointer, n int, tail int)
+TEXT ·silux512(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ n+16(FP), CX
+	MOVQ tail+24(FP), R9
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VMOVAPS Z0, Z5
+	VPORD sign<>(SB), Z0, Z0
+	VMOVUPS lo<>(SB), Z1
+	VMAXPS Z0, Z1, Z0
+	VMOVUPS hi<>(SB), Z1
+	VMINPS Z0, Z1, Z0
+	VMOVUPS magic<>(SB), Z1
+	VFMADD231PS log2e<>(SB), Z0, Z1
+	VSUBPS magic<>(SB), Z1, Z2
+	VFNMADD231PS ln2hi<>(SB), Z2, Z0
+	VFNMADD231PS ln2lo<>(SB), Z2, Z0
+	VMOVUPS c6<>(SB), Z3
+	VFMADD213PS c5<>(SB), Z0, Z3
+	VFMADD213PS c4<>(SB), Z0, Z3
+	VFMADD213PS c3<>(SB), Z0, Z3
+	VFMADD213PS c2<>(SB), Z0, Z3
+	VMULPS Z0, Z0, Z4
+	VFMADD213PS Z0, Z4, Z3
+	VADDPS one<>(SB), Z3, Z3
+	VPSUBD magic<>(SB), Z1, Z1
+	VPSRAD $1, Z1, Z2
+	VPSUBD Z2, Z1, Z1
+	VPADDD bias<>(SB), Z2, Z2
+	VPSLLD $23, Z2, Z2
+	VMULPS Z2, Z3, Z3
+	VPADDD bias<>(SB), Z1, Z1
+	VPSLLD $23, Z1, Z1
+	VMULPS Z1, Z3, Z3
+	VADDPS one<>(SB), Z3, Z1
+	VMOVUPS one<>(SB), Z2
+	VPMOVD2M Z5, K1
+	VMOVAPS Z3, K1, Z2
+	VMULPS Z5, Z2, Z2
+	VDIVPS Z1, Z2, Z3
+	VCMPPS $3, Z3, Z3, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VMOVAPS Z0, Z5
+	VPORD sign<>(SB), Z0, Z0
+	VMOVUPS lo<>(SB), Z1
+	VMAXPS Z0, Z1, Z0
+	VMOVUPS hi<>(SB), Z1
+	VMINPS Z0, Z1, Z0
+	VMOVUPS magic<>(SB), Z1
+	VFMADD231PS log2e<>(SB), Z0, Z1
+	VSUBPS magic<>(SB), Z1, Z2
+	VFNMADD231PS ln2hi<>(SB), Z2, Z0
+	VFNMADD231PS ln2lo<>(SB), Z2, Z0
+	VMOVUPS c6<>(SB), Z3
+	VFMADD213PS c5<>(SB), Z0, Z3
+	VFMADD213PS c4<>(SB), Z0, Z3
+	VFMADD213PS c3<>(SB), Z0, Z3
+	VFMADD213PS c2<>(SB), Z0, Z3
+	VMULPS Z0, Z0, Z4
+	VFMADD213PS Z0, Z4, Z3
+	VADDPS one<>(SB), Z3, Z3
+	VPSUBD magic<>(SB), Z1, Z1
+	VPSRAD $1, Z1, Z2
+	VPSUBD Z2, Z1, Z1
+	VPADDD bias<>(SB), Z2, Z2
+	VPSLLD $23, Z2, Z2
+	VMULPS Z2, Z3, Z3
+	VPADDD bias<>(SB), Z1, Z1
+	VPSLLD $23, Z1, Z1
+	VMULPS Z1, Z3, Z3
+	VADDPS one<>(SB), Z3, Z1
+	VMOVUPS one<>(SB), Z2
+	VPMOVD2M Z5, K1
+	VMOVAPS Z3, K1, Z2
+	VMULPS Z5, Z2, Z2
+	VDIVPS Z1, Z2, Z3
+	VCMPPS $3, Z3, Z3, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func addx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·addx512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VMOVUPS (BX), Z1
+	VADDPS Z1, Z0, Z3
+	VCMPPS $3, Z3, Z3, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $64, BX
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VMOVUPS.Z (BX), K7, Z1
+	VADDPS Z1, Z0, Z3
+	VCMPPS $3, Z3, Z3, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func add1x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·add1x512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
 	MOVQ n+24(FP), CX
 	MOVQ tail+32(FP), R9
 	VBROADCASTSS (BX), Z1
@@ -270,68 +610,7 @@ TEXT ·axpyx512(SB), NOSPLIT, $0-40
 
 loop:
 	VMOVUPS (SI), Z0
-	VMOVUPS (DI), Z2
-	VFMADD213PS Z2, Z1, Z0
-	VCMPPS $3, Z0, Z0, K1
-	VMOVUPS nan<>(SB), K1, Z0
-	VMOVUPS Z0, (DI)
-	ADDQ $64, SI
-	ADDQ $64, DI
-	DECQ CX
-	JNE loop
-
-last:
-	TESTQ R9, R9
-	JEQ done
-	KMOVQ R9, K7
-	VMOVUPS.Z (SI), K7, Z0
-	VMOVUPS.Z (DI), K7, Z2
-	VFMADD213PS Z2, Z1, Z0
-	VCMPPS $3, Z0, Z0, K1
-	VMOVUPS nan<>(SB), K1, Z0
-	VMOVUPS Z0, K7, (DI)
-
-done:
-	VZEROUPPER
-	RET
-
-// func expx512(y unsafe.Pointer, x unsafe.Pointer, n int, tail int)
-TEXT ·expx512(SB), NOSPLIT, $0-32
-	MOVQ y+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
-	MOVQ tail+24(FP), R9
-	TESTQ CX, CX
-	JEQ last
-
-loop:
-	VMOVUPS (SI), Z0
-	VMOVUPS lo<>(SB), Z1
-	VMAXPS Z0, Z1, Z0
-	VMOVUPS hi<>(SB), Z1
-	VMINPS Z0, Z1, Z0
-	VMOVUPS magic<>(SB), Z1
-	VFMADD231PS log2e<>(SB), Z0, Z1
-	VSUBPS magic<>(SB), Z1, Z2
-	VFNMADD231PS ln2hi<>(SB), Z2, Z0
-	VFNMADD231PS ln2lo<>(SB), Z2, Z0
-	VMOVUPS c6<>(SB), Z3
-	VFMADD213PS c5<>(SB), Z0, Z3
-	VFMADD213PS c4<>(SB), Z0, Z3
-	VFMADD213PS c3<>(SB), Z0, Z3
-	VFMADD213PS c2<>(SB), Z0, Z3
-	VMULPS Z0, Z0, Z4
-	VFMADD213PS Z0, Z4, Z3
-	VADDPS one<>(SB), Z3, Z3
-	VPSUBD magic<>(SB), Z1, Z1
-	VPSRAD $1, Z1, Z2
-	VPSUBD Z2, Z1, Z1
-	VPADDD bias<>(SB), Z2, Z2
-	VPSLLD $23, Z2, Z2
-	VMULPS Z2, Z3, Z3
-	VPADDD bias<>(SB), Z1, Z1
-	VPSLLD $23, Z1, Z1
-	VMULPS Z1, Z3, Z3
+	VADDPS Z1, Z0, Z3
 	VCMPPS $3, Z3, Z3, K1
 	VMOVUPS nan<>(SB), K1, Z3
 	VMOVUPS Z3, (DI)
@@ -345,32 +624,7 @@ last:
 	JEQ done
 	KMOVQ R9, K7
 	VMOVUPS.Z (SI), K7, Z0
-	VMOVUPS lo<>(SB), Z1
-	VMAXPS Z0, Z1, Z0
-	VMOVUPS hi<>(SB), Z1
-	VMINPS Z0, Z1, Z0
-	VMOVUPS magic<>(SB), Z1
-	VFMADD231PS log2e<>(SB), Z0, Z1
-	VSUBPS magic<>(SB), Z1, Z2
-	VFNMADD231PS ln2hi<>(SB), Z2, Z0
-	VFNMADD231PS ln2lo<>(SB), Z2, Z0
-	VMOVUPS c6<>(SB), Z3
-	VFMADD213PS c5<>(SB), Z0, Z3
-	VFMADD213PS c4<>(SB), Z0, Z3
-	VFMADD213PS c3<>(SB), Z0, Z3
-	VFMADD213PS c2<>(SB), Z0, Z3
-	VMULPS Z0, Z0, Z4
-	VFMADD213PS Z0, Z4, Z3
-	VADDPS one<>(SB), Z3, Z3
-	VPSUBD magic<>(SB), Z1, Z1
-	VPSRAD $1, Z1, Z2
-	VPSUBD Z2, Z1, Z1
-	VPADDD bias<>(SB), Z2, Z2
-	VPSLLD $23, Z2, Z2
-	VMULPS Z2, Z3, Z3
-	VPADDD bias<>(SB), Z1, Z1
-	VPSLLD $23, Z1, Z1
-	VMULPS Z1, Z3, Z3
+	VADDPS Z1, Z0, Z3
 	VCMPPS $3, Z3, Z3, K1
 	VMOVUPS nan<>(SB), K1, Z3
 	VMOVUPS Z3, K7, (DI)
@@ -379,50 +633,58 @@ done:
 	VZEROUPPER
 	RET
 
-// func sigmoidx512(y unsafe.Pointer, x unsafe.Pointer, n int, tail int)
-TEXT ·sigmoidx512(SB), NOSPLIT, $0-32
+// func subx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·subx512(SB), NOSPLIT, $0-40
 	MOVQ y+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
-	MOVQ tail+24(FP), R9
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
 	TESTQ CX, CX
 	JEQ last
 
 loop:
 	VMOVUPS (SI), Z0
-	VMOVAPS Z0, Z5
-	VPORD sign<>(SB), Z0, Z0
-	VMOVUPS lo<>(SB), Z1
-	VMAXPS Z0, Z1, Z0
-	VMOVUPS hi<>(SB), Z1
-	VMINPS Z0, Z1, Z0
-	VMOVUPS magic<>(SB), Z1
-	VFMADD231PS log2e<>(SB), Z0, Z1
-	VSUBPS magic<>(SB), Z1, Z2
-	VFNMADD231PS ln2hi<>(SB), Z2, Z0
-	VFNMADD231PS ln2lo<>(SB), Z2, Z0
-	VMOVUPS c6<>(SB), Z3
-	VFMADD213PS c5<>(SB), Z0, Z3
-	VFMADD213PS c4<>(SB), Z0, Z3
-	VFMADD213PS c3<>(SB), Z0, Z3
-	VFMADD213PS c2<>(SB), Z0, Z3
-	VMULPS Z0, Z0, Z4
-	VFMADD213PS Z0, Z4, Z3
-	VADDPS one<>(SB), Z3, Z3
-	VPSUBD magic<>(SB), Z1, Z1
-	VPSRAD $1, Z1, Z2
-	VPSUBD Z2, Z1, Z1
-	VPADDD bias<>(SB), Z2, Z2
-	VPSLLD $23, Z2, Z2
-	VMULPS Z2, Z3, Z3
-	VPADDD bias<>(SB), Z1, Z1
-	VPSLLD $23, Z1, Z1
-	VMULPS Z1, Z3, Z3
-	VADDPS one<>(SB), Z3, Z1
-	VMOVUPS one<>(SB), Z2
-	VPMOVD2M Z5, K1
-	VMOVAPS Z3, K1, Z2
-	VDIVPS Z1, Z2, Z3
+	VMOVUPS (BX), Z1
+	VSUBPS Z1, Z0, Z3
+	VCMPPS $3, Z3, Z3, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $64, BX
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VMOVUPS.Z (BX), K7, Z1
+	VSUBPS Z1, Z0, Z3
+	VCMPPS $3, Z3, Z3, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func sub1x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·sub1x512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
+	VBROADCASTSS (BX), Z1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VSUBPS Z1, Z0, Z3
 	VCMPPS $3, Z3, Z3, K1
 	VMOVUPS nan<>(SB), K1, Z3
 	VMOVUPS Z3, (DI)
@@ -436,39 +698,7 @@ last:
 	JEQ done
 	KMOVQ R9, K7
 	VMOVUPS.Z (SI), K7, Z0
-	VMOVAPS Z0, Z5
-	VPORD sign<>(SB), Z0, Z0
-	VMOVUPS lo<>(SB), Z1
-	VMAXPS Z0, Z1, Z0
-	VMOVUPS hi<>(SB), Z1
-	VMINPS Z0, Z1, Z0
-	VMOVUPS magic<>(SB), Z1
-	VFMADD231PS log2e<>(SB), Z0, Z1
-	VSUBPS magic<>(SB), Z1, Z2
-	VFNMADD231PS ln2hi<>(SB), Z2, Z0
-	VFNMADD231PS ln2lo<>(SB), Z2, Z0
-	VMOVUPS c6<>(SB), Z3
-	VFMADD213PS c5<>(SB), Z0, Z3
-	VFMADD213PS c4<>(SB), Z0, Z3
-	VFMADD213PS c3<>(SB), Z0, Z3
-	VFMADD213PS c2<>(SB), Z0, Z3
-	VMULPS Z0, Z0, Z4
-	VFMADD213PS Z0, Z4, Z3
-	VADDPS one<>(SB), Z3, Z3
-	VPSUBD magic<>(SB), Z1, Z1
-	VPSRAD $1, Z1, Z2
-	VPSUBD Z2, Z1, Z1
-	VPADDD bias<>(SB), Z2, Z2
-	VPSLLD $23, Z2, Z2
-	VMULPS Z2, Z3, Z3
-	VPADDD bias<>(SB), Z1, Z1
-	VPSLLD $23, Z1, Z1
-	VMULPS Z1, Z3, Z3
-	VADDPS one<>(SB), Z3, Z1
-	VMOVUPS one<>(SB), Z2
-	VPMOVD2M Z5, K1
-	VMOVAPS Z3, K1, Z2
-	VDIVPS Z1, Z2, Z3
+	VSUBPS Z1, Z0, Z3
 	VCMPPS $3, Z3, Z3, K1
 	VMOVUPS nan<>(SB), K1, Z3
 	VMOVUPS Z3, K7, (DI)
@@ -477,51 +707,58 @@ done:
 	VZEROUPPER
 	RET
 
-// func silux512(y unsafe.Pointer, x unsafe.Pointer, n int, tail int)
-TEXT ·silux512(SB), NOSPLIT, $0-32
+// func mulx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·mulx512(SB), NOSPLIT, $0-40
 	MOVQ y+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
-	MOVQ tail+24(FP), R9
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
 	TESTQ CX, CX
 	JEQ last
 
 loop:
 	VMOVUPS (SI), Z0
-	VMOVAPS Z0, Z5
-	VPORD sign<>(SB), Z0, Z0
-	VMOVUPS lo<>(SB), Z1
-	VMAXPS Z0, Z1, Z0
-	VMOVUPS hi<>(SB), Z1
-	VMINPS Z0, Z1, Z0
-	VMOVUPS magic<>(SB), Z1
-	VFMADD231PS log2e<>(SB), Z0, Z1
-	VSUBPS magic<>(SB), Z1, Z2
-	VFNMADD231PS ln2hi<>(SB), Z2, Z0
-	VFNMADD231PS ln2lo<>(SB), Z2, Z0
-	VMOVUPS c6<>(SB), Z3
-	VFMADD213PS c5<>(SB), Z0, Z3
-	VFMADD213PS c4<>(SB), Z0, Z3
-	VFMADD213PS c3<>(SB), Z0, Z3
-	VFMADD213PS c2<>(SB), Z0, Z3
-	VMULPS Z0, Z0, Z4
-	VFMADD213PS Z0, Z4, Z3
-	VADDPS one<>(SB), Z3, Z3
-	VPSUBD magic<>(SB), Z1, Z1
-	VPSRAD $1, Z1, Z2
-	VPSUBD Z2, Z1, Z1
-	VPADDD bias<>(SB), Z2, Z2
-	VPSLLD $23, Z2, Z2
-	VMULPS Z2, Z3, Z3
-	VPADDD bias<>(SB), Z1, Z1
-	VPSLLD $23, Z1, Z1
-	VMULPS Z1, Z3, Z3
-	VADDPS one<>(SB), Z3, Z1
-	VMOVUPS one<>(SB), Z2
-	VPMOVD2M Z5, K1
-	VMOVAPS Z3, K1, Z2
-	VMULPS Z5, Z2, Z2
-	VDIVPS Z1, Z2, Z3
+	VMOVUPS (BX), Z1
+	VMULPS Z1, Z0, Z3
+	VCMPPS $3, Z3, Z3, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $64, BX
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VMOVUPS.Z (BX), K7, Z1
+	VMULPS Z1, Z0, Z3
+	VCMPPS $3, Z3, Z3, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func mul1x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·mul1x512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
+	VBROADCASTSS (BX), Z1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VMULPS Z1, Z0, Z3
 	VCMPPS $3, Z3, Z3, K1
 	VMOVUPS nan<>(SB), K1, Z3
 	VMOVUPS Z3, (DI)
@@ -535,40 +772,7 @@ last:
 	JEQ done
 	KMOVQ R9, K7
 	VMOVUPS.Z (SI), K7, Z0
-	VMOVAPS Z0, Z5
-	VPORD sign<>(SB), Z0, Z0
-	VMOVUPS lo<>(SB), Z1
-	VMAXPS Z0, Z1, Z0
-	VMOVUPS hi<>(SB), Z1
-	VMINPS Z0, Z1, Z0
-	VMOVUPS magic<>(SB), Z1
-	VFMADD231PS log2e<>(SB), Z0, Z1
-	VSUBPS magic<>(SB), Z1, Z2
-	VFNMADD231PS ln2hi<>(SB), Z2, Z0
-	VFNMADD231PS ln2lo<>(SB), Z2, Z0
-	VMOVUPS c6<>(SB), Z3
-	VFMADD213PS c5<>(SB), Z0, Z3
-	VFMADD213PS c4<>(SB), Z0, Z3
-	VFMADD213PS c3<>(SB), Z0, Z3
-	VFMADD213PS c2<>(SB), Z0, Z3
-	VMULPS Z0, Z0, Z4
-	VFMADD213PS Z0, Z4, Z3
-	VADDPS one<>(SB), Z3, Z3
-	VPSUBD magic<>(SB), Z1, Z1
-	VPSRAD $1, Z1, Z2
-	VPSUBD Z2, Z1, Z1
-	VPADDD bias<>(SB), Z2, Z2
-	VPSLLD $23, Z2, Z2
-	VMULPS Z2, Z3, Z3
-	VPADDD bias<>(SB), Z1, Z1
-	VPSLLD $23, Z1, Z1
-	VMULPS Z1, Z3, Z3
-	VADDPS one<>(SB), Z3, Z1
-	VMOVUPS one<>(SB), Z2
-	VPMOVD2M Z5, K1
-	VMOVAPS Z3, K1, Z2
-	VMULPS Z5, Z2, Z2
-	VDIVPS Z1, Z2, Z3
+	VMULPS Z1, Z0, Z3
 	VCMPPS $3, Z3, Z3, K1
 	VMOVUPS nan<>(SB), K1, Z3
 	VMOVUPS Z3, K7, (DI)
@@ -577,18 +781,1145 @@ done:
 	VZEROUPPER
 	RET
 
-// func widenx256(y unsafe.Pointer, x unsafe.Pointer, n int)
+// func divx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·divx512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VMOVUPS (BX), Z1
+	VDIVPS Z1, Z0, Z3
+	VCMPPS $3, Z3, Z3, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $64, BX
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VMOVUPS.Z (BX), K7, Z1
+	VDIVPS Z1, Z0, Z3
+	VCMPPS $3, Z3, Z3, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func div1x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·div1x512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
+	VBROADCASTSS (BX), Z1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VDIVPS Z1, Z0, Z3
+	VCMPPS $3, Z3, Z3, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VDIVPS Z1, Z0, Z3
+	VCMPPS $3, Z3, Z3, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·maxx512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VMOVUPS (BX), Z1
+	VMAXPS Z1, Z0, Z3
+	VMAXPS Z0, Z1, Z4
+	VANDPS Z4, Z3, Z3
+	VCMPPS $3, Z0, Z1, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $64, BX
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VMOVUPS.Z (BX), K7, Z1
+	VMAXPS Z1, Z0, Z3
+	VMAXPS Z0, Z1, Z4
+	VANDPS Z4, Z3, Z3
+	VCMPPS $3, Z0, Z1, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func max1x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·max1x512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
+	VBROADCASTSS (BX), Z1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VMAXPS Z1, Z0, Z3
+	VMAXPS Z0, Z1, Z4
+	VANDPS Z4, Z3, Z3
+	VCMPPS $3, Z0, Z1, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VMAXPS Z1, Z0, Z3
+	VMAXPS Z0, Z1, Z4
+	VANDPS Z4, Z3, Z3
+	VCMPPS $3, Z0, Z1, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func minx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·minx512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VMOVUPS (BX), Z1
+	VMINPS Z1, Z0, Z3
+	VMINPS Z0, Z1, Z4
+	VORPS Z4, Z3, Z3
+	VCMPPS $3, Z0, Z1, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $64, BX
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VMOVUPS.Z (BX), K7, Z1
+	VMINPS Z1, Z0, Z3
+	VMINPS Z0, Z1, Z4
+	VORPS Z4, Z3, Z3
+	VCMPPS $3, Z0, Z1, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func min1x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·min1x512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
+	VBROADCASTSS (BX), Z1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VMINPS Z1, Z0, Z3
+	VMINPS Z0, Z1, Z4
+	VORPS Z4, Z3, Z3
+	VCMPPS $3, Z0, Z1, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VMINPS Z1, Z0, Z3
+	VMINPS Z0, Z1, Z4
+	VORPS Z4, Z3, Z3
+	VCMPPS $3, Z0, Z1, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func mulAddx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int, tail int)
+TEXT ·mulAddx512(SB), NOSPLIT, $0-48
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ c+24(FP), R8
+	MOVQ n+32(FP), CX
+	MOVQ tail+40(FP), R9
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VMOVUPS (BX), Z1
+	VMOVUPS (R8), Z2
+	VMULPS Z1, Z0, Z3
+	VADDPS Z3, Z2, Z3
+	VCMPPS $3, Z3, Z3, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $64, BX
+	ADDQ $64, R8
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VMOVUPS.Z (BX), K7, Z1
+	VMOVUPS.Z (R8), K7, Z2
+	VMULPS Z1, Z0, Z3
+	VADDPS Z3, Z2, Z3
+	VCMPPS $3, Z3, Z3, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func axpyx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int, tail int)
+TEXT ·axpyx512(SB), NOSPLIT, $0-48
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ c+24(FP), R8
+	MOVQ n+32(FP), CX
+	MOVQ tail+40(FP), R9
+	VBROADCASTSS (R8), Z2
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VMOVUPS (BX), Z1
+	VMOVAPS Z0, Z3
+	VFMADD231PS Z2, Z1, Z3
+	VCMPPS $3, Z3, Z3, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $64, BX
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VMOVUPS.Z (BX), K7, Z1
+	VMOVAPS Z0, Z3
+	VFMADD231PS Z2, Z1, Z3
+	VCMPPS $3, Z3, Z3, K1
+	VMOVUPS nan<>(SB), K1, Z3
+	VMOVUPS Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func addI32x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·addI32x512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VMOVUPS (BX), Z1
+	VPADDD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $64, BX
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VMOVUPS.Z (BX), K7, Z1
+	VPADDD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func addI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·addI32sx512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
+	VBROADCASTSS (BX), Z1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VPADDD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VPADDD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func subI32x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·subI32x512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VMOVUPS (BX), Z1
+	VPSUBD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $64, BX
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VMOVUPS.Z (BX), K7, Z1
+	VPSUBD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func subI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·subI32sx512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
+	VBROADCASTSS (BX), Z1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VPSUBD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VPSUBD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxI32x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·maxI32x512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VMOVUPS (BX), Z1
+	VPMAXSD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $64, BX
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VMOVUPS.Z (BX), K7, Z1
+	VPMAXSD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·maxI32sx512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
+	VBROADCASTSS (BX), Z1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VPMAXSD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VPMAXSD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func minI32x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·minI32x512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VMOVUPS (BX), Z1
+	VPMINSD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $64, BX
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VMOVUPS.Z (BX), K7, Z1
+	VPMINSD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func minI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·minI32sx512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
+	VBROADCASTSS (BX), Z1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VPMINSD Z1, Z0, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VPMINSD Z1, Z0, Z3
+	VMOVUPS Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func lessI32x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·lessI32x512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VMOVUPS (BX), Z1
+	VPCMPD $1, Z1, Z0, K1
+	VMOVDQU32.Z int1<>(SB), K1, Z3
+	VPMOVDB Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $64, BX
+	ADDQ $16, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VMOVUPS.Z (BX), K7, Z1
+	VPCMPD $1, Z1, Z0, K1
+	VMOVDQU32.Z int1<>(SB), K1, Z3
+	VPMOVDB Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func lessI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·lessI32sx512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
+	VBROADCASTSS (BX), Z1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VPCMPD $1, Z1, Z0, K1
+	VMOVDQU32.Z int1<>(SB), K1, Z3
+	VPMOVDB Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $16, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VPCMPD $1, Z1, Z0, K1
+	VMOVDQU32.Z int1<>(SB), K1, Z3
+	VPMOVDB Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func lessEqualI32x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·lessEqualI32x512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VMOVUPS (BX), Z1
+	VPCMPD $2, Z1, Z0, K1
+	VMOVDQU32.Z int1<>(SB), K1, Z3
+	VPMOVDB Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $64, BX
+	ADDQ $16, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VMOVUPS.Z (BX), K7, Z1
+	VPCMPD $2, Z1, Z0, K1
+	VMOVDQU32.Z int1<>(SB), K1, Z3
+	VPMOVDB Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func lessEqualI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·lessEqualI32sx512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
+	VBROADCASTSS (BX), Z1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VPCMPD $2, Z1, Z0, K1
+	VMOVDQU32.Z int1<>(SB), K1, Z3
+	VPMOVDB Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $16, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VPCMPD $2, Z1, Z0, K1
+	VMOVDQU32.Z int1<>(SB), K1, Z3
+	VPMOVDB Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func equalI32x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·equalI32x512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VMOVUPS (BX), Z1
+	VPCMPD $0, Z1, Z0, K1
+	VMOVDQU32.Z int1<>(SB), K1, Z3
+	VPMOVDB Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $64, BX
+	ADDQ $16, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VMOVUPS.Z (BX), K7, Z1
+	VPCMPD $0, Z1, Z0, K1
+	VMOVDQU32.Z int1<>(SB), K1, Z3
+	VPMOVDB Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func equalI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·equalI32sx512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
+	VBROADCASTSS (BX), Z1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VPCMPD $0, Z1, Z0, K1
+	VMOVDQU32.Z int1<>(SB), K1, Z3
+	VPMOVDB Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $16, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VPCMPD $0, Z1, Z0, K1
+	VMOVDQU32.Z int1<>(SB), K1, Z3
+	VPMOVDB Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func greaterI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·greaterI32sx512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
+	VBROADCASTSS (BX), Z1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VPCMPD $6, Z1, Z0, K1
+	VMOVDQU32.Z int1<>(SB), K1, Z3
+	VPMOVDB Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $16, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VPCMPD $6, Z1, Z0, K1
+	VMOVDQU32.Z int1<>(SB), K1, Z3
+	VPMOVDB Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func greaterEqualI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·greaterEqualI32sx512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
+	VBROADCASTSS (BX), Z1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z0
+	VPCMPD $5, Z1, Z0, K1
+	VMOVDQU32.Z int1<>(SB), K1, Z3
+	VPMOVDB Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $16, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z0
+	VPCMPD $5, Z1, Z0, K1
+	VMOVDQU32.Z int1<>(SB), K1, Z3
+	VPMOVDB Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func and8x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·and8x512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	MOVQ tail+32(FP), R9
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVDQU8 (SI), Z0
+	VMOVDQU8 (BX), Z1
+	VPTESTMB Z0, Z0, K1
+	VPTESTMB Z1, Z1, K1, K1
+	VMOVDQU8.Z bytes1<>(SB), K1, Z3
+	VMOVDQU8 Z3, (DI)
+	ADDQ $64, SI
+	ADDQ $64, BX
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVDQU8.Z (SI), K7, Z0
+	VMOVDQU8.Z (BX), K7, Z1
+	VPTESTMB Z0, Z0, K1
+	VPTESTMB Z1, Z1, K1, K1
+	VMOVDQU8.Z bytes1<>(SB), K1, Z3
+	VMOVDQU8 Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func select32x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int, tail int)
+TEXT ·select32x512(SB), NOSPLIT, $0-48
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ c+24(FP), R8
+	MOVQ n+32(FP), CX
+	MOVQ tail+40(FP), R9
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VPMOVZXBD (SI), Z0
+	VMOVUPS (BX), Z1
+	VMOVUPS (R8), Z2
+	VPTESTMD Z0, Z0, K1
+	VPBLENDMD Z1, Z2, K1, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ $16, SI
+	ADDQ $64, BX
+	ADDQ $64, R8
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VPMOVZXBD.Z (SI), K7, Z0
+	VMOVUPS.Z (BX), K7, Z1
+	VMOVUPS.Z (R8), K7, Z2
+	VPTESTMD Z0, Z0, K1
+	VPBLENDMD Z1, Z2, K1, Z3
+	VMOVUPS Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func select32cx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int, tail int)
+TEXT ·select32cx512(SB), NOSPLIT, $0-48
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ c+24(FP), R8
+	MOVQ n+32(FP), CX
+	MOVQ tail+40(FP), R9
+	VBROADCASTSS (R8), Z2
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VPMOVZXBD (SI), Z0
+	VMOVUPS (BX), Z1
+	VPTESTMD Z0, Z0, K1
+	VPBLENDMD Z1, Z2, K1, Z3
+	VMOVUPS Z3, (DI)
+	ADDQ $16, SI
+	ADDQ $64, BX
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VPMOVZXBD.Z (SI), K7, Z0
+	VMOVUPS.Z (BX), K7, Z1
+	VPTESTMD Z0, Z0, K1
+	VPBLENDMD Z1, Z2, K1, Z3
+	VMOVUPS Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func select16x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int, tail int)
+TEXT ·select16x512(SB), NOSPLIT, $0-48
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ c+24(FP), R8
+	MOVQ n+32(FP), CX
+	MOVQ tail+40(FP), R9
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VPMOVZXBW (SI), Z0
+	VMOVDQU16 (BX), Z1
+	VMOVDQU16 (R8), Z2
+	VPTESTMW Z0, Z0, K1
+	VPBLENDMW Z1, Z2, K1, Z3
+	VMOVDQU16 Z3, (DI)
+	ADDQ $32, SI
+	ADDQ $64, BX
+	ADDQ $64, R8
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VPMOVZXBW.Z (SI), K7, Z0
+	VMOVDQU16.Z (BX), K7, Z1
+	VMOVDQU16.Z (R8), K7, Z2
+	VPTESTMW Z0, Z0, K1
+	VPBLENDMW Z1, Z2, K1, Z3
+	VMOVDQU16 Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func select16cx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int, tail int)
+TEXT ·select16cx512(SB), NOSPLIT, $0-48
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ c+24(FP), R8
+	MOVQ n+32(FP), CX
+	MOVQ tail+40(FP), R9
+	VPBROADCASTW (R8), Z2
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VPMOVZXBW (SI), Z0
+	VMOVDQU16 (BX), Z1
+	VPTESTMW Z0, Z0, K1
+	VPBLENDMW Z1, Z2, K1, Z3
+	VMOVDQU16 Z3, (DI)
+	ADDQ $32, SI
+	ADDQ $64, BX
+	ADDQ $64, DI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VPMOVZXBW.Z (SI), K7, Z0
+	VMOVDQU16.Z (BX), K7, Z1
+	VPTESTMW Z0, Z0, K1
+	VPBLENDMW Z1, Z2, K1, Z3
+	VMOVDQU16 Z3, K7, (DI)
+
+done:
+	VZEROUPPER
+	RET
+
+// func sumx512(y unsafe.Pointer, a unsafe.Pointer, n int, tail int)
+TEXT ·sumx512(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ n+16(FP), CX
+	MOVQ tail+24(FP), R9
+	VMOVUPS 0(DI), Z0
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VADDPS 0(SI), Z0, Z0
+	ADDQ $64, SI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z4
+	VADDPS Z4, Z0, Z0
+
+done:
+	VMOVUPS Z0, 0(DI)
+	VZEROUPPER
+	RET
+
+// func maxOfx512(y unsafe.Pointer, a unsafe.Pointer, n int, tail int)
+TEXT ·maxOfx512(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ n+16(FP), CX
+	MOVQ tail+24(FP), R9
+	VMOVUPS 0(DI), Z0
+	VCMPPS $3, Z0, Z0, K2
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Z4
+	VCMPPS $3, Z4, Z4, K1
+	KORW K1, K2, K2
+	VMAXPS Z4, Z0, Z5
+	VMAXPS Z0, Z4, Z6
+	VANDPS Z5, Z6, Z0
+	ADDQ $64, SI
+	DECQ CX
+	JNE loop
+
+last:
+	TESTQ R9, R9
+	JEQ done
+	KMOVQ R9, K7
+	VMOVUPS.Z (SI), K7, Z4
+	VCMPPS $3, Z4, Z4, K1
+	KORW K1, K2, K2
+	VMAXPS Z4, Z0, Z5
+	VMAXPS Z0, Z4, Z6
+	VANDPS Z5, Z6, K7, Z0
+
+done:
+	VMOVUPS nan<>(SB), K2, Z0
+	VMOVUPS Z0, 0(DI)
+	VZEROUPPER
+	RET
+
+// func widenx256(y unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·widenx256(SB), NOSPLIT, $0-24
 	MOVQ y+0(FP), DI
-	MOVQ x+8(FP), SI
+	MOVQ a+8(FP), SI
 	MOVQ n+16(FP), CX
 	TESTQ CX, CX
 	JEQ last
 
 loop:
 	VPMOVZXWD (SI), Y0
-	VPSLLD $16, Y0, Y0
-	VMOVUPS Y0, (DI)
+	VPSLLD $16, Y0, Y3
+	VMOVUPS Y3, (DI)
 	ADDQ $16, SI
 	ADDQ $32, DI
 	DECQ CX
@@ -598,27 +1929,27 @@ last:
 	VZEROUPPER
 	RET
 
-// func narrowx256(y unsafe.Pointer, x unsafe.Pointer, n int)
+// func narrowx256(y unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·narrowx256(SB), NOSPLIT, $0-24
 	MOVQ y+0(FP), DI
-	MOVQ x+8(FP), SI
+	MOVQ a+8(FP), SI
 	MOVQ n+16(FP), CX
 	TESTQ CX, CX
 	JEQ last
 
 loop:
 	VMOVUPS (SI), Y0
-	VPSRLD $16, Y0, Y1
-	VPAND int1<>(SB), Y1, Y1
-	VPADDD half<>(SB), Y1, Y1
-	VPADDD Y0, Y1, Y1
-	VCMPPS $3, Y0, Y0, Y3
-	VPOR quiet<>(SB), Y0, Y2
-	VBLENDVPS Y3, Y2, Y1, Y1
-	VPSRLD $16, Y1, Y1
-	VEXTRACTI128 $1, Y1, X2
-	VPACKUSDW X2, X1, X1
-	VMOVDQU X1, (DI)
+	VPSRLD $16, Y0, Y3
+	VPAND int1<>(SB), Y3, Y3
+	VPADDD half<>(SB), Y3, Y3
+	VPADDD Y0, Y3, Y3
+	VPOR quiet<>(SB), Y0, Y4
+	VCMPPS $3, Y0, Y0, Y5
+	VBLENDVPS Y5, Y4, Y3, Y3
+	VPSRLD $16, Y3, Y3
+	VEXTRACTI128 $1, Y3, X4
+	VPACKUSDW X4, X3, X3
+	VMOVDQU X3, (DI)
 	ADDQ $32, SI
 	ADDQ $16, DI
 	DECQ CX
@@ -628,37 +1959,10 @@ last:
 	VZEROUPPER
 	RET
 
-// func axpyx256(y unsafe.Pointer, x unsafe.Pointer, v unsafe.Pointer, n int)
-TEXT ·axpyx256(SB), NOSPLIT, $0-32
-	MOVQ y+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ v+16(FP), BX
-	MOVQ n+24(FP), CX
-	VBROADCASTSS (BX), Y1
-	TESTQ CX, CX
-	JEQ last
-
-loop:
-	VMOVUPS (SI), Y0
-	VMOVUPS (DI), Y2
-	VFMADD213PS Y2, Y1, Y0
-	VCMPPS $3, Y0, Y0, Y2
-	VMOVUPS nan<>(SB), Y3
-	VBLENDVPS Y2, Y3, Y0, Y0
-	VMOVUPS Y0, (DI)
-	ADDQ $32, SI
-	ADDQ $32, DI
-	DECQ CX
-	JNE loop
-
-last:
-	VZEROUPPER
-	RET
-
-// func expx256(y unsafe.Pointer, x unsafe.Pointer, n int)
+// func expx256(y unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·expx256(SB), NOSPLIT, $0-24
 	MOVQ y+0(FP), DI
-	MOVQ x+8(FP), SI
+	MOVQ a+8(FP), SI
 	MOVQ n+16(FP), CX
 	TESTQ CX, CX
 	JEQ last
@@ -704,10 +2008,10 @@ last:
 	VZEROUPPER
 	RET
 
-// func sigmoidx256(y unsafe.Pointer, x unsafe.Pointer, n int)
+// func sigmoidx256(y unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·sigmoidx256(SB), NOSPLIT, $0-24
 	MOVQ y+0(FP), DI
-	MOVQ x+8(FP), SI
+	MOVQ a+8(FP), SI
 	MOVQ n+16(FP), CX
 	TESTQ CX, CX
 	JEQ last
@@ -759,10 +2063,10 @@ last:
 	VZEROUPPER
 	RET
 
-// func silux256(y unsafe.Pointer, x unsafe.Pointer, n int)
+// func silux256(y unsafe.Pointer, a unsafe.Pointer, n int)
 TEXT ·silux256(SB), NOSPLIT, $0-24
 	MOVQ y+0(FP), DI
-	MOVQ x+8(FP), SI
+	MOVQ a+8(FP), SI
 	MOVQ n+16(FP), CX
 	TESTQ CX, CX
 	JEQ last
@@ -812,5 +2116,1002 @@ loop:
 	JNE loop
 
 last:
+	VZEROUPPER
+	RET
+
+// func addx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·addx256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VMOVUPS (BX), Y1
+	VADDPS Y1, Y0, Y3
+	VCMPPS $3, Y3, Y3, Y4
+	VMOVUPS nan<>(SB), Y5
+	VBLENDVPS Y4, Y5, Y3, Y3
+	VMOVUPS Y3, (DI)
+	ADDQ $32, SI
+	ADDQ $32, BX
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func add1x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·add1x256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	VBROADCASTSS (BX), Y1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VADDPS Y1, Y0, Y3
+	VCMPPS $3, Y3, Y3, Y4
+	VMOVUPS nan<>(SB), Y5
+	VBLENDVPS Y4, Y5, Y3, Y3
+	VMOVUPS Y3, (DI)
+	ADDQ $32, SI
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func subx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·subx256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VMOVUPS (BX), Y1
+	VSUBPS Y1, Y0, Y3
+	VCMPPS $3, Y3, Y3, Y4
+	VMOVUPS nan<>(SB), Y5
+	VBLENDVPS Y4, Y5, Y3, Y3
+	VMOVUPS Y3, (DI)
+	ADDQ $32, SI
+	ADDQ $32, BX
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func sub1x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·sub1x256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	VBROADCASTSS (BX), Y1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VSUBPS Y1, Y0, Y3
+	VCMPPS $3, Y3, Y3, Y4
+	VMOVUPS nan<>(SB), Y5
+	VBLENDVPS Y4, Y5, Y3, Y3
+	VMOVUPS Y3, (DI)
+	ADDQ $32, SI
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func mulx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·mulx256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VMOVUPS (BX), Y1
+	VMULPS Y1, Y0, Y3
+	VCMPPS $3, Y3, Y3, Y4
+	VMOVUPS nan<>(SB), Y5
+	VBLENDVPS Y4, Y5, Y3, Y3
+	VMOVUPS Y3, (DI)
+	ADDQ $32, SI
+	ADDQ $32, BX
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func mul1x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·mul1x256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	VBROADCASTSS (BX), Y1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VMULPS Y1, Y0, Y3
+	VCMPPS $3, Y3, Y3, Y4
+	VMOVUPS nan<>(SB), Y5
+	VBLENDVPS Y4, Y5, Y3, Y3
+	VMOVUPS Y3, (DI)
+	ADDQ $32, SI
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func divx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·divx256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VMOVUPS (BX), Y1
+	VDIVPS Y1, Y0, Y3
+	VCMPPS $3, Y3, Y3, Y4
+	VMOVUPS nan<>(SB), Y5
+	VBLENDVPS Y4, Y5, Y3, Y3
+	VMOVUPS Y3, (DI)
+	ADDQ $32, SI
+	ADDQ $32, BX
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func div1x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·div1x256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	VBROADCASTSS (BX), Y1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VDIVPS Y1, Y0, Y3
+	VCMPPS $3, Y3, Y3, Y4
+	VMOVUPS nan<>(SB), Y5
+	VBLENDVPS Y4, Y5, Y3, Y3
+	VMOVUPS Y3, (DI)
+	ADDQ $32, SI
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func maxx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·maxx256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VMOVUPS (BX), Y1
+	VMAXPS Y1, Y0, Y3
+	VMAXPS Y0, Y1, Y4
+	VANDPS Y4, Y3, Y3
+	VCMPPS $3, Y0, Y1, Y4
+	VMOVUPS nan<>(SB), Y5
+	VBLENDVPS Y4, Y5, Y3, Y3
+	VMOVUPS Y3, (DI)
+	ADDQ $32, SI
+	ADDQ $32, BX
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func max1x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·max1x256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	VBROADCASTSS (BX), Y1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VMAXPS Y1, Y0, Y3
+	VMAXPS Y0, Y1, Y4
+	VANDPS Y4, Y3, Y3
+	VCMPPS $3, Y0, Y1, Y4
+	VMOVUPS nan<>(SB), Y5
+	VBLENDVPS Y4, Y5, Y3, Y3
+	VMOVUPS Y3, (DI)
+	ADDQ $32, SI
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func minx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·minx256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VMOVUPS (BX), Y1
+	VMINPS Y1, Y0, Y3
+	VMINPS Y0, Y1, Y4
+	VORPS Y4, Y3, Y3
+	VCMPPS $3, Y0, Y1, Y4
+	VMOVUPS nan<>(SB), Y5
+	VBLENDVPS Y4, Y5, Y3, Y3
+	VMOVUPS Y3, (DI)
+	ADDQ $32, SI
+	ADDQ $32, BX
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func min1x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·min1x256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	VBROADCASTSS (BX), Y1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VMINPS Y1, Y0, Y3
+	VMINPS Y0, Y1, Y4
+	VORPS Y4, Y3, Y3
+	VCMPPS $3, Y0, Y1, Y4
+	VMOVUPS nan<>(SB), Y5
+	VBLENDVPS Y4, Y5, Y3, Y3
+	VMOVUPS Y3, (DI)
+	ADDQ $32, SI
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func mulAddx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int)
+TEXT ·mulAddx256(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ c+24(FP), R8
+	MOVQ n+32(FP), CX
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VMOVUPS (BX), Y1
+	VMOVUPS (R8), Y2
+	VMULPS Y1, Y0, Y3
+	VADDPS Y3, Y2, Y3
+	VCMPPS $3, Y3, Y3, Y4
+	VMOVUPS nan<>(SB), Y5
+	VBLENDVPS Y4, Y5, Y3, Y3
+	VMOVUPS Y3, (DI)
+	ADDQ $32, SI
+	ADDQ $32, BX
+	ADDQ $32, R8
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func axpyx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int)
+TEXT ·axpyx256(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ c+24(FP), R8
+	MOVQ n+32(FP), CX
+	VBROADCASTSS (R8), Y2
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VMOVUPS (BX), Y1
+	VMOVAPS Y0, Y3
+	VFMADD231PS Y2, Y1, Y3
+	VCMPPS $3, Y3, Y3, Y4
+	VMOVUPS nan<>(SB), Y5
+	VBLENDVPS Y4, Y5, Y3, Y3
+	VMOVUPS Y3, (DI)
+	ADDQ $32, SI
+	ADDQ $32, BX
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func addI32x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·addI32x256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VMOVUPS (BX), Y1
+	VPADDD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)
+	ADDQ $32, SI
+	ADDQ $32, BX
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func addI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·addI32sx256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	VBROADCASTSS (BX), Y1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VPADDD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)
+	ADDQ $32, SI
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func subI32x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·subI32x256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VMOVUPS (BX), Y1
+	VPSUBD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)
+	ADDQ $32, SI
+	ADDQ $32, BX
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func subI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·subI32sx256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	VBROADCASTSS (BX), Y1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VPSUBD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)
+	ADDQ $32, SI
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func maxI32x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·maxI32x256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VMOVUPS (BX), Y1
+	VPMAXSD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)
+	ADDQ $32, SI
+	ADDQ $32, BX
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func maxI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·maxI32sx256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	VBROADCASTSS (BX), Y1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VPMAXSD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)
+	ADDQ $32, SI
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func minI32x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·minI32x256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VMOVUPS (BX), Y1
+	VPMINSD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)
+	ADDQ $32, SI
+	ADDQ $32, BX
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func minI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·minI32sx256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	VBROADCASTSS (BX), Y1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VPMINSD Y1, Y0, Y3
+	VMOVUPS Y3, (DI)
+	ADDQ $32, SI
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func lessI32x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lessI32x256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VMOVUPS (BX), Y1
+	VPCMPGTD Y0, Y1, Y3
+	VPAND int1<>(SB), Y3, Y3
+	VEXTRACTI128 $1, Y3, X4
+	VPACKUSDW X4, X3, X3
+	VPACKUSWB X3, X3, X3
+	VMOVQ X3, (DI)
+	ADDQ $32, SI
+	ADDQ $32, BX
+	ADDQ $8, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func lessI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lessI32sx256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	VBROADCASTSS (BX), Y1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VPCMPGTD Y0, Y1, Y3
+	VPAND int1<>(SB), Y3, Y3
+	VEXTRACTI128 $1, Y3, X4
+	VPACKUSDW X4, X3, X3
+	VPACKUSWB X3, X3, X3
+	VMOVQ X3, (DI)
+	ADDQ $32, SI
+	ADDQ $8, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func lessEqualI32x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lessEqualI32x256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VMOVUPS (BX), Y1
+	VPCMPGTD Y1, Y0, Y3
+	VPANDN int1<>(SB), Y3, Y3
+	VEXTRACTI128 $1, Y3, X4
+	VPACKUSDW X4, X3, X3
+	VPACKUSWB X3, X3, X3
+	VMOVQ X3, (DI)
+	ADDQ $32, SI
+	ADDQ $32, BX
+	ADDQ $8, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func lessEqualI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lessEqualI32sx256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	VBROADCASTSS (BX), Y1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VPCMPGTD Y1, Y0, Y3
+	VPANDN int1<>(SB), Y3, Y3
+	VEXTRACTI128 $1, Y3, X4
+	VPACKUSDW X4, X3, X3
+	VPACKUSWB X3, X3, X3
+	VMOVQ X3, (DI)
+	ADDQ $32, SI
+	ADDQ $8, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func equalI32x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·equalI32x256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VMOVUPS (BX), Y1
+	VPCMPEQD Y0, Y1, Y3
+	VPAND int1<>(SB), Y3, Y3
+	VEXTRACTI128 $1, Y3, X4
+	VPACKUSDW X4, X3, X3
+	VPACKUSWB X3, X3, X3
+	VMOVQ X3, (DI)
+	ADDQ $32, SI
+	ADDQ $32, BX
+	ADDQ $8, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func equalI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·equalI32sx256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	VBROADCASTSS (BX), Y1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VPCMPEQD Y0, Y1, Y3
+	VPAND int1<>(SB), Y3, Y3
+	VEXTRACTI128 $1, Y3, X4
+	VPACKUSDW X4, X3, X3
+	VPACKUSWB X3, X3, X3
+	VMOVQ X3, (DI)
+	ADDQ $32, SI
+	ADDQ $8, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func greaterI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·greaterI32sx256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	VBROADCASTSS (BX), Y1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VPCMPGTD Y1, Y0, Y3
+	VPAND int1<>(SB), Y3, Y3
+	VEXTRACTI128 $1, Y3, X4
+	VPACKUSDW X4, X3, X3
+	VPACKUSWB X3, X3, X3
+	VMOVQ X3, (DI)
+	ADDQ $32, SI
+	ADDQ $8, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func greaterEqualI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·greaterEqualI32sx256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	VBROADCASTSS (BX), Y1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS (SI), Y0
+	VPCMPGTD Y0, Y1, Y3
+	VPANDN int1<>(SB), Y3, Y3
+	VEXTRACTI128 $1, Y3, X4
+	VPACKUSDW X4, X3, X3
+	VPACKUSWB X3, X3, X3
+	VMOVQ X3, (DI)
+	ADDQ $32, SI
+	ADDQ $8, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func and8x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·and8x256(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVDQU (SI), Y0
+	VMOVDQU (BX), Y1
+	VPXOR Y4, Y4, Y4
+	VPCMPEQB Y4, Y0, Y3
+	VPCMPEQB Y4, Y1, Y5
+	VPOR Y3, Y5, Y3
+	VPANDN bytes1<>(SB), Y3, Y3
+	VMOVDQU Y3, (DI)
+	ADDQ $32, SI
+	ADDQ $32, BX
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func select32x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int)
+TEXT ·select32x256(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ c+24(FP), R8
+	MOVQ n+32(FP), CX
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VPMOVZXBD (SI), Y0
+	VMOVUPS (BX), Y1
+	VMOVUPS (R8), Y2
+	VPXOR Y4, Y4, Y4
+	VPCMPEQD Y4, Y0, Y4
+	VPBLENDVB Y4, Y2, Y1, Y3
+	VMOVUPS Y3, (DI)
+	ADDQ $8, SI
+	ADDQ $32, BX
+	ADDQ $32, R8
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func select32cx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int)
+TEXT ·select32cx256(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ c+24(FP), R8
+	MOVQ n+32(FP), CX
+	VBROADCASTSS (R8), Y2
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VPMOVZXBD (SI), Y0
+	VMOVUPS (BX), Y1
+	VPXOR Y4, Y4, Y4
+	VPCMPEQD Y4, Y0, Y4
+	VPBLENDVB Y4, Y2, Y1, Y3
+	VMOVUPS Y3, (DI)
+	ADDQ $8, SI
+	ADDQ $32, BX
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func select16x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int)
+TEXT ·select16x256(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ c+24(FP), R8
+	MOVQ n+32(FP), CX
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VPMOVZXBW (SI), Y0
+	VMOVDQU (BX), Y1
+	VMOVDQU (R8), Y2
+	VPXOR Y4, Y4, Y4
+	VPCMPEQW Y4, Y0, Y4
+	VPBLENDVB Y4, Y2, Y1, Y3
+	VMOVDQU Y3, (DI)
+	ADDQ $16, SI
+	ADDQ $32, BX
+	ADDQ $32, R8
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func select16cx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int)
+TEXT ·select16cx256(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ c+24(FP), R8
+	MOVQ n+32(FP), CX
+	VPBROADCASTW (R8), Y2
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VPMOVZXBW (SI), Y0
+	VMOVDQU (BX), Y1
+	VPXOR Y4, Y4, Y4
+	VPCMPEQW Y4, Y0, Y4
+	VPBLENDVB Y4, Y2, Y1, Y3
+	VMOVDQU Y3, (DI)
+	ADDQ $16, SI
+	ADDQ $32, BX
+	ADDQ $32, DI
+	DECQ CX
+	JNE loop
+
+last:
+	VZEROUPPER
+	RET
+
+// func sumx256(y unsafe.Pointer, a unsafe.Pointer, n int)
+TEXT ·sumx256(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ n+16(FP), CX
+	VMOVUPS 0(DI), Y0
+	VMOVUPS 32(DI), Y1
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VADDPS 0(SI), Y0, Y0
+	VADDPS 32(SI), Y1, Y1
+	ADDQ $64, SI
+	DECQ CX
+	JNE loop
+
+last:
+	VMOVUPS Y0, 0(DI)
+	VMOVUPS Y1, 32(DI)
+	VZEROUPPER
+	RET
+
+// func maxOfx256(y unsafe.Pointer, a unsafe.Pointer, n int)
+TEXT ·maxOfx256(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ n+16(FP), CX
+	VMOVUPS 0(DI), Y0
+	VMOVUPS 32(DI), Y1
+	VCMPPS $3, Y0, Y0, Y2
+	VCMPPS $3, Y1, Y1, Y3
+	TESTQ CX, CX
+	JEQ last
+
+loop:
+	VMOVUPS 0(SI), Y4
+	VCMPPS $3, Y4, Y4, Y5
+	VORPS Y5, Y2, Y2
+	VMAXPS Y4, Y0, Y5
+	VMAXPS Y0, Y4, Y6
+	VANDPS Y5, Y6, Y0
+	VMOVUPS 32(SI), Y4
+	VCMPPS $3, Y4, Y4, Y5
+	VORPS Y5, Y3, Y3
+	VMAXPS Y4, Y1, Y5
+	VMAXPS Y1, Y4, Y6
+	VANDPS Y5, Y6, Y1
+	ADDQ $64, SI
+	DECQ CX
+	JNE loop
+
+last:
+	VMOVUPS nan<>(SB), Y4
+	VBLENDVPS Y2, Y4, Y0, Y0
+	VBLENDVPS Y3, Y4, Y1, Y1
+	VMOVUPS Y0, 0(DI)
+	VMOVUPS Y1, 32(DI)
 	VZEROUPPER
 	RET

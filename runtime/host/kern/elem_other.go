@@ -2,9 +2,10 @@
 
 package kern
 
+import "unsafe"
+
 // There are no vectors here: the Go code does every element.
 
-func (s Kernels) widen([]float32, []uint16) int               { return 0 }
-func (s Kernels) narrow([]uint16, []float32) int              { return 0 }
-func (s Kernels) axpy([]float32, float32, []float32) int      { return 0 }
-func (s Kernels) unary(_ unary, _ []float32, _ []float32) int { return 0 }
+func (s Kernels) each(_ elem, _ int, _, _, _, _ unsafe.Pointer) int { return 0 }
+func (s Kernels) addLanes(*[lanes]float32, []float32) int           { return 0 }
+func (s Kernels) maxLanes(*[lanes]float32, []float32) int           { return 0 }

@@ -1,6 +1,9 @@
 package kern
 
-import "fmt"
+import (
+	"fmt"
+	"unsafe"
+)
 
 // format is how a tier computes with an element type.
 type format struct {
@@ -53,6 +56,17 @@ func (f *format) wide() bool { return f.csr != 0 }
 // rows' ends need masks. Otherwise a copy costs more than it saves.
 func (f *format) packs() bool { return f.wide() || f.arith == fma256 }
 
+// matrix is an operand: its rows are step bytes apart.
+type matrix struct {
+	first unsafe.Pointer
+	step  int
+}
+
+// at is where byte c of row i lies.
+func (m matrix) at(i, c int) unsafe.Pointer { return unsafe.Add(m.first, i*m.step+c) }
+
+func (f *format) matrix(first unsafe.Pointer, ld int) matrix { return matrix{first, ld * f.size} }
+
 // extents panics if one is negative.
 func extents(m, n, k int) {
 	if m < 0 || n < 0 || k < 0 {
@@ -69,4 +83,25 @@ func check(what string, have, want int) {
 
 func short(what string, have, want int) {
 	panic(fmt.Sprintf("kern: %s has %d elements, its shape needs %d", what, have, want))
+}
+
+// span is the number of elements of n rows that are ld apart, to the end of the
+// last one. Rows may overlap.
+func span(n, ld, cols int) int {
+	if ld < 0 {
+		panic("kern: negative stride")
+	}
+	if n == 0 || cols == 0 {
+		return 0
+	}
+	return (n-1)*ld + cols
+}
+
+// rowOf is the row of k elements at an offset that may be out of range if there
+// are none.
+func rowOf[T any](x []T, at, k int) []T {
+	if k == 0 {
+		return nil
+	}
+	return x[at : at+k]
 }

@@ -1,43 +1,45 @@
 package kern
 
 // GemmBF16 is y[i, j] = Σ_k x[i, k]·w[j, k] with bf16 operands: x is [m, k], w
-// is [n, k], and row i of y begins at element i·ldy. scratch has ScratchBF16
-// bytes; its contents are of no meaning before and after.
+// is [n, k] and y is [m, n]; their rows begin ldx, ldw and ldy elements apart.
+// scratch has ScratchBF16 bytes; its contents are of no meaning before and
+// after.
 //
-// A range of rows of w is a slice of w, and of y from the range's first column.
-func (s Kernels) GemmBF16(y []float32, ldy int, x, w []uint16, m, n, k int, scratch []byte) {
+// A range of rows of w is w from the range's first row, and y from its first
+// column.
+func (s Kernels) GemmBF16(y []float32, ldy int, x []uint16, ldx int, w []uint16, ldw int, m, n, k int, scratch []byte) {
 	extents(m, n, k)
-	check("x", len(x), m*k)
-	check("w", len(w), n*k)
+	check("x", len(x), span(m, ldx, k))
+	check("w", len(w), span(n, ldw, k))
 	checkY(y, ldy, m, n)
 	f := s.bf16()
 	if f.arith == law {
 		for i := range m {
 			for j := range n {
-				y[i*ldy+j] = DotBF16(x[i*k:(i+1)*k], w[j*k:(j+1)*k])
+				y[i*ldy+j] = DotBF16(rowOf(x, i*ldx, k), rowOf(w, j*ldw, k))
 			}
 		}
 		return
 	}
-	f.gemm(y, ldy, ptr(x), ptr(w), m, n, f.size*k, scratch)
+	f.gemm(y, ldy, f.matrix(ptr(x), ldx), f.matrix(ptr(w), ldw), m, n, f.size*k, scratch)
 }
 
 // GemmF32 is GemmBF16 with f32 operands; scratch has ScratchF32 bytes.
-func (s Kernels) GemmF32(y []float32, ldy int, x, w []float32, m, n, k int, scratch []byte) {
+func (s Kernels) GemmF32(y []float32, ldy int, x []float32, ldx int, w []float32, ldw int, m, n, k int, scratch []byte) {
 	extents(m, n, k)
-	check("x", len(x), m*k)
-	check("w", len(w), n*k)
+	check("x", len(x), span(m, ldx, k))
+	check("w", len(w), span(n, ldw, k))
 	checkY(y, ldy, m, n)
 	f := s.f32()
 	if f.arith == law {
 		for i := range m {
 			for j := range n {
-				y[i*ldy+j] = DotF32(x[i*k:(i+1)*k], w[j*k:(j+1)*k])
+				y[i*ldy+j] = DotF32(rowOf(x, i*ldx, k), rowOf(w, j*ldw, k))
 			}
 		}
 		return
 	}
-	f.gemm(y, ldy, ptr(x), ptr(w), m, n, f.size*k, scratch)
+	f.gemm(y, ldy, f.matrix(ptr(x), ldx), f.matrix(ptr(w), ldw), m, n, f.size*k, scratch)
 }
 
 // ScratchBF16 is the number of bytes GemmBF16 needs beside its operands.

@@ -3,42 +3,42 @@ package kern
 import "unsafe"
 
 // GemvBF16 is y[n] = Σ_k x[k]·w[n, k] with bf16 operands; w is [n, k], its rows
-// one after another. It streams w once. A range of rows is a slice of w and y.
-func (s Kernels) GemvBF16(y []float32, x, w []uint16, n, k int) {
+// ldw elements apart. It streams w once. A range of rows is a slice of w and y.
+func (s Kernels) GemvBF16(y []float32, x, w []uint16, ldw, n, k int) {
 	extents(1, n, k)
 	check("x", len(x), k)
 	check("y", len(y), n)
-	check("w", len(w), n*k)
+	check("w", len(w), span(n, ldw, k))
 	f := s.bf16()
 	if f.arith == law {
 		for j := range y[:n] {
-			y[j] = DotBF16(x[:k], w[j*k:(j+1)*k])
+			y[j] = DotBF16(x[:k], rowOf(w, j*ldw, k))
 		}
 		return
 	}
-	f.gemv(y[:n], ptr(x), ptr(w), f.size*k)
+	f.gemv(y[:n], ptr(x), f.matrix(ptr(w), ldw), f.size*k)
 }
 
 // GemvF32 is GemvBF16 with f32 operands.
-func (s Kernels) GemvF32(y, x, w []float32, n, k int) {
+func (s Kernels) GemvF32(y, x, w []float32, ldw, n, k int) {
 	extents(1, n, k)
 	check("x", len(x), k)
 	check("y", len(y), n)
-	check("w", len(w), n*k)
+	check("w", len(w), span(n, ldw, k))
 	f := s.f32()
 	if f.arith == law {
 		for j := range y[:n] {
-			y[j] = DotF32(x[:k], w[j*k:(j+1)*k])
+			y[j] = DotF32(x[:k], rowOf(w, j*ldw, k))
 		}
 		return
 	}
-	f.gemv(y[:n], ptr(x), ptr(w), f.size*k)
+	f.gemv(y[:n], ptr(x), f.matrix(ptr(w), ldw), f.size*k)
 }
 
 // DotF32 is Σ_k x[k]·w[k] of rows of the same length, as a GEMV with one row.
 func (s Kernels) DotF32(x, w []float32) float32 {
 	var y [1]float32
-	s.GemvF32(y[:], x, w, 1, len(x))
+	s.GemvF32(y[:], x, w, len(x), 1, len(x))
 	return y[0]
 }
 
@@ -48,7 +48,7 @@ const streamBytes = 16 << 10
 
 // gemv multiplies one row of size bytes by len(y) rows of w. It reads several
 // streams, each of them some rows one after another.
-func (f *format) gemv(y []float32, x, w unsafe.Pointer, size int) {
+func (f *format) gemv(y []float32, x unsafe.Pointer, w matrix, size int) {
 	if size == 0 {
 		clear(y)
 		return
@@ -57,20 +57,20 @@ func (f *format) gemv(y []float32, x, w unsafe.Pointer, size int) {
 	t := tile{y: unsafe.Pointer(&sum), csr: f.csr}
 	at := 0 // the first row that is not done
 	for len(y)-at >= f.streams {
-		rows := min((len(y)-at)/f.streams, ceil(streamBytes, size))
-		t.ldb = rows * size
-		for i := at; i < at+rows; i++ {
-			f.rowSums(&t, x, unsafe.Add(w, i*size), size)
+		n := min((len(y)-at)/f.streams, ceil(streamBytes, size))
+		t.ldb = n * w.step
+		for i := at; i < at+n; i++ {
+			f.rowSums(&t, x, w.at(i, 0), size)
 			for j := range f.streams {
-				y[i+j*rows] = sum[j]
+				y[i+j*n] = sum[j]
 			}
 		}
-		at += rows * f.streams
+		at += n * f.streams
 	}
 	// A row of its own is in every stream.
 	t.ldb = 0
 	for i := at; i < len(y); i++ {
-		f.rowSums(&t, x, unsafe.Add(w, i*size), size)
+		f.rowSums(&t, x, w.at(i, 0), size)
 		y[i] = sum[0]
 	}
 }

@@ -58,10 +58,10 @@ func TestGuards(t *testing.T) {
 		x, w := atEdge[float32](fx, m*k, end), atEdge[float32](fw, n*k, end)
 		xh, wh := atEdge[uint16](fx, m*k, end), atEdge[uint16](fw, n*k, end)
 		for _, s := range tiers()[1:] {
-			s.GemmBF16(y, ldy, xh, wh, m, n, k, atEdge[byte](fs, s.ScratchBF16(m, k), end))
-			s.GemmF32(y, ldy, x, w, m, n, k, atEdge[byte](fs, s.ScratchF32(m, k), end))
-			s.GemvBF16(y[:n], xh[:k], wh, n, k)
-			s.GemvF32(y[len(y)-n:], x[(m-1)*k:], w, n, k)
+			s.GemmBF16(y, ldy, xh, k, wh, k, m, n, k, atEdge[byte](fs, s.ScratchBF16(m, k), end))
+			s.GemmF32(y, ldy, x, k, w, k, m, n, k, atEdge[byte](fs, s.ScratchF32(m, k), end))
+			s.GemvBF16(y[:n], xh[:k], wh, k, n, k)
+			s.GemvF32(y[len(y)-n:], x[(m-1)*k:], w, k, n, k)
 		}
 	}
 }

@@ -167,14 +167,14 @@ func (p *problem) run(t *testing.T, s Kernels, ldy int, scratch []byte) {
 		gemv func(y []float32, i int)
 	}{
 		{"f32", p.f32, s.ScratchF32(p.m, p.k), func(y []float32, scratch []byte) {
-			s.GemmF32(y, ldy, p.x, p.w, p.m, p.n, p.k, scratch)
+			s.GemmF32(y, ldy, p.x, p.k, p.w, p.k, p.m, p.n, p.k, scratch)
 		}, func(y []float32, i int) {
-			s.GemvF32(y, p.x[i*p.k:(i+1)*p.k], p.w, p.n, p.k)
+			s.GemvF32(y, p.x[i*p.k:(i+1)*p.k], p.w, p.k, p.n, p.k)
 		}},
 		{"bf16", p.bf16, s.ScratchBF16(p.m, p.k), func(y []float32, scratch []byte) {
-			s.GemmBF16(y, ldy, p.xh, p.wh, p.m, p.n, p.k, scratch)
+			s.GemmBF16(y, ldy, p.xh, p.k, p.wh, p.k, p.m, p.n, p.k, scratch)
 		}, func(y []float32, i int) {
-			s.GemvBF16(y, p.xh[i*p.k:(i+1)*p.k], p.wh, p.n, p.k)
+			s.GemvBF16(y, p.xh[i*p.k:(i+1)*p.k], p.wh, p.k, p.n, p.k)
 		}},
 	} {
 		y := make([]float32, p.m*ldy)

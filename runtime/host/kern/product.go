@@ -9,9 +9,9 @@ type product struct {
 	format
 	plan
 	tile   tile
-	x, w   unsafe.Pointer
+	x, w   matrix
 	m, n   int
-	size   int // bytes of a row of x or w
+	size   int // bytes of a row of x or w that count
 	y      []float32
 	ldy    int
 	xs     unsafe.Pointer // the block of x: for each chunk, its panels
@@ -24,7 +24,7 @@ type product struct {
 }
 
 // gemm multiplies m rows of size bytes by n rows.
-func (f *format) gemm(y []float32, ldy int, x, w unsafe.Pointer, m, n, size int, scratch []byte) {
+func (f *format) gemm(y []float32, ldy int, x, w matrix, m, n, size int, scratch []byte) {
 	switch {
 	case m == 0 || n == 0:
 		return
@@ -34,7 +34,7 @@ func (f *format) gemm(y []float32, ldy int, x, w unsafe.Pointer, m, n, size int,
 		}
 		return
 	case m == 1:
-		f.gemv(y[:n], x, w, size)
+		f.gemv(y[:n], x.first, w, size)
 		return
 	}
 	check("scratch", len(scratch), f.scratch(m, size))
@@ -75,8 +75,12 @@ func (p *product) multiply() {
 	for c := p.c0; c < p.c1; c += chunk {
 		for b := p.b0; b < p.b1; b++ {
 			i, rows, at := p.panel(b, c)
-			p.pack(at, unsafe.Add(p.x, i*p.size+c), rows, rows, p.size, min(chunk, p.size-c))
+			p.pack(at, p.x.at(i, c), rows, rows, p.x.step, min(chunk, p.size-c))
 		}
+	}
+	if exp&1 != 0 && p.b1-p.b0 <= 4 {
+		p.streams()
+		return
 	}
 	for j := 0; j < p.n; j += tileCols {
 		for c := p.c0; c < p.c1; c += chunk {
@@ -98,20 +102,35 @@ func (p *product) fromRows(j, c int) {
 		p.fromEnd(j, c)
 		return
 	}
-	t.b = unsafe.Add(p.w, j*p.size+c)
-	t.ldb, t.ldy = p.size, 4*p.ldy
-	// The first tile fetches what the next one of its kind reads.
-	next := t.b
-	switch {
-	case c+chunk < p.c1:
-		next = unsafe.Add(t.b, chunk)
-	case j+2*tileCols <= p.n:
-		next = unsafe.Add(p.w, (j+tileCols)*p.size+p.c0)
-	}
+	t.b = p.w.at(j, c)
+	t.ldb, t.ldy = p.w.step, 4*p.ldy
+	next := p.next(j, c)
 	for b := p.b0; b < p.b1; b++ {
-		t.pf, next = next, t.b
+		p.fetch(b-p.b0, next)
 		p.tileOf(b, j, c)
 		p.direct(t)
+	}
+}
+
+// next is the distance from chunk c of rows j … to what is multiplied next.
+func (p *product) next(j, c int) int {
+	switch {
+	case c+chunk < p.c1:
+		return chunk
+	case j+2*tileCols <= p.n:
+		return tileCols*p.w.step - (c - p.c0)
+	}
+	return 0
+}
+
+// fetch has panel b fetch its share of four rows that lie next bytes further.
+func (p *product) fetch(b, next int) {
+	panels := p.b1 - p.b0
+	for i := range p.tile.fetch {
+		p.tile.fetch[i] = 0
+		if i*panels/tileCols == b {
+			p.tile.fetch[i] = next + i*p.w.step
+		}
 	}
 }
 
@@ -127,9 +146,10 @@ func (p *product) tileOf(b, j, c int) (i int) {
 // tiles of which every row is the same one.
 func (p *product) fromEnd(j, c int) {
 	t := &p.tile
+	p.fetch(-1, 0)
 	for ; j < p.n; j++ {
-		t.b = unsafe.Add(p.w, j*p.size+c)
-		t.pf, t.ldb, t.ldy = t.b, 0, 4*tileCols
+		t.b = p.w.at(j, c)
+		t.ldb, t.ldy = 0, 4*tileCols
 		for b := p.b0; b < p.b1; b++ {
 			i := p.tileOf(b, j, c)
 			t.y = ptr(p.tmp)
@@ -145,14 +165,14 @@ func (p *product) fromPanel(j, c int) {
 	t := &p.tile
 	size := min(chunk, p.size-c)
 	have := min(tileCols, p.n-j)
-	p.pack(p.ws, unsafe.Add(p.w, j*p.size+c), have, tileCols, p.size, size)
+	p.pack(p.ws, p.w.at(j, c), have, tileCols, p.w.step, size)
 	t.b, t.vecs, t.ldy = p.ws, ceil(size, vector)*p.grow, 4*p.ldy
 	for b := p.b0; b < p.b1; b++ {
 		i := p.tileOf(b, j, c)
 		// The first tiles fetch a row each of what is packed next.
 		t.pf = t.a
 		if next := j + tileCols + b - p.b0; b-p.b0 < tileCols && next < p.n {
-			t.pf = unsafe.Add(p.w, next*p.size+c)
+			t.pf = p.w.at(next, c)
 		}
 		if have == tileCols {
 			p.packed(t)
@@ -175,5 +195,72 @@ func (p *product) copyIn(i, j, cols int) {
 func (p *product) copyOut(i, j, cols int) {
 	for r := range p.tile.rows {
 		copy(p.y[(i+r)*p.ldy+j:][:cols], p.tmp[tileCols*r:])
+	}
+}
+
+var exp int
+var fetchAhead = 1024
+
+// streams
+func (p *product) streams() {
+	t := &p.tile
+	at := 0
+	for p.n-at >= tileCols {
+		q := min((p.n-at)/tileCols, ceil(streamBytes, p.size))
+		t.ldb, t.ldy = q*p.w.step, 4*tileCols
+		for j := at; j < at+q; j++ {
+			for c := p.c0; c < p.c1; c += chunk {
+				t.start(c == 0)
+				t.span(min(chunk, p.size-c))
+				t.b = p.w.at(j, c)
+				if exp&2 != 0 {
+					// prefetch what is next in the stream
+					next := chunk
+					if c+chunk >= p.c1 { next = p.w.step - (c-p.c0) }
+					for b := p.b0; b < p.b1; b++ {
+						panels := p.b1 - p.b0
+						for i := range t.fetch {
+							t.fetch[i] = 0
+							if i*panels/tileCols == b-p.b0 {
+								t.fetch[i] = next + i*t.ldb
+							}
+						}
+						p.streamTile(b, j, c, q)
+					}
+				} else {
+					for i := range t.fetch { t.fetch[i] = fetchAhead + i*t.ldb }
+					for b := p.b0; b < p.b1; b++ {
+						p.streamTile(b, j, c, q)
+						t.fetch = [4]int{}
+					}
+				}
+			}
+		}
+		at += q*tileCols
+	}
+	if at < p.n {
+		for c := p.c0; c < p.c1; c += chunk {
+			t.start(c==0)
+			p.fromRows(at, c)
+		}
+	}
+}
+
+func (p *product) streamTile(b, j, c, q int) {
+	t := &p.tile
+	i := p.tileOf(b, j, c)
+	t.y = ptr(p.tmp)
+	if t.keep != 0 {
+		for r := range t.rows {
+			for s := range tileCols {
+				p.tmp[4*r+s] = p.y[(i+r)*p.ldy+j+s*q]
+			}
+		}
+	}
+	p.direct(t)
+	for r := range t.rows {
+		for s := range tileCols {
+			p.y[(i+r)*p.ldy+j+s*q] = p.tmp[4*r+s]
+		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"testing"
-	"unsafe"
 )
 
 // Speeds are compared with roofs that are measured at the same time: each run
@@ -44,7 +43,7 @@ func floats(n int) []float32 {
 }
 
 // gemvRatio is the rate of reading weights from memory over that of reading.
-func gemvRatio[T uint16 | float32](w []T, run func(y []float32, x, w []T, n, k int), k, threads, runs int) float64 {
+func gemvRatio[T uint16 | float32](w []T, run func(y []float32, x, w []T, ldw, n, k int), k, threads, runs int) float64 {
 	n := len(w) / k
 	x, y := slices.Clone(w[:k]), make([]float32, n)
 	// A part of the weights at a time, so that the pairs are close together.
@@ -59,7 +58,7 @@ func gemvRatio[T uint16 | float32](w []T, run func(y []float32, x, w []T, n, k i
 		t := busy(threads, func(i int) {
 			n0, n1 := Split(part, threads, i)
 			n0, n1 = p0+n0, p0+n1
-			run(y[n0:n1], x, w[n0*k:n1*k], n1-n0, k)
+			run(y[n0:n1], x, w[n0*k:n1*k], k, n1-n0, k)
 		})
 		return bytes / t.Seconds()
 	}
@@ -77,7 +76,7 @@ func gemvRatio[T uint16 | float32](w []T, run func(y []float32, x, w []T, n, k i
 }
 
 // gemmRatio is the rate of operations over the peak of the same instructions.
-func gemmRatio[T uint16 | float32](x, w []T, run func(y []float32, ldy int, x, w []T, m, n, k int, scratch []byte),
+func gemmRatio[T uint16 | float32](x, w []T, run func(y []float32, ldy int, x []T, ldx int, w []T, ldw, m, n, k int, scratch []byte),
 	scratch int, a arith, m, n, k, threads, runs int,
 ) float64 {
 	y := make([]float32, m*n)
@@ -97,7 +96,7 @@ func gemmRatio[T uint16 | float32](x, w []T, run func(y []float32, ldy int, x, w
 			n0, n1 := Split(part, threads, i)
 			n0, n1 = at+n0, at+n1
 			for range repeat {
-				run(y[n0:], n, x, w[n0*k:n1*k], m, n1-n0, k, bufs[i])
+				run(y[n0:], n, x, k, w[n0*k:n1*k], k, m, n1-n0, k, bufs[i])
 			}
 		})
 		return float64(2*m*part*k*repeat) / t.Seconds()
@@ -133,9 +132,4 @@ func TestRatios(t *testing.T) {
 		even := ratio(60, 1000, 992)
 		at(fmt.Sprintf("61×1000×999 over 60×1000×992 threads=%d", threads), ratio(61, 1000, 999)/even, 0.85)
 	}
-}
-
-func asBytes[T uint16 | float32](s []T) []byte {
-	var v T
-	return unsafe.Slice((*byte)(ptr(s)), len(s)*int(unsafe.Sizeof(v)))
 }

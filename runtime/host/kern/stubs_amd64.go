@@ -77,65 +77,445 @@ func packWidex512(dst unsafe.Pointer, src unsafe.Pointer, step int, vecs int, ta
 //go:noescape
 func packWidex256(dst unsafe.Pointer, src unsafe.Pointer, step int, vecs int)
 
-// widenx512 widens bf16.
+// widenx512 is y = the f32 of bf16 a.
 //
 //go:noescape
-func widenx512(y unsafe.Pointer, x unsafe.Pointer, n int, tail int)
+func widenx512(y unsafe.Pointer, a unsafe.Pointer, n int, tail int)
 
-// narrowx512 rounds to bf16.
+// narrowx512 is y = a rounded to bf16.
 //
 //go:noescape
-func narrowx512(y unsafe.Pointer, x unsafe.Pointer, n int, tail int)
+func narrowx512(y unsafe.Pointer, a unsafe.Pointer, n int, tail int)
 
-// axpyx512 is y += *v · x with one rounding.
+// expx512 is y = eᵃ.
 //
 //go:noescape
-func axpyx512(y unsafe.Pointer, x unsafe.Pointer, v unsafe.Pointer, n int, tail int)
+func expx512(y unsafe.Pointer, a unsafe.Pointer, n int, tail int)
 
-// expx512 is y = eˣ.
+// sigmoidx512 is y = 1/(1 + e⁻ᵃ).
 //
 //go:noescape
-func expx512(y unsafe.Pointer, x unsafe.Pointer, n int, tail int)
+func sigmoidx512(y unsafe.Pointer, a unsafe.Pointer, n int, tail int)
 
-// sigmoidx512 is y = 1/(1 + e⁻ˣ).
+// silux512 is y = a/(1 + e⁻ᵃ).
 //
 //go:noescape
-func sigmoidx512(y unsafe.Pointer, x unsafe.Pointer, n int, tail int)
+func silux512(y unsafe.Pointer, a unsafe.Pointer, n int, tail int)
 
-// silux512 is y = x/(1 + e⁻ˣ).
+// addx512 is y = a + b.
 //
 //go:noescape
-func silux512(y unsafe.Pointer, x unsafe.Pointer, n int, tail int)
+func addx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
-// widenx256 widens bf16.
+// add1x512 is y = a + b; b is one element.
 //
 //go:noescape
-func widenx256(y unsafe.Pointer, x unsafe.Pointer, n int)
+func add1x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
-// narrowx256 rounds to bf16.
+// subx512 is y = a − b.
 //
 //go:noescape
-func narrowx256(y unsafe.Pointer, x unsafe.Pointer, n int)
+func subx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
-// axpyx256 is y += *v · x with one rounding.
+// sub1x512 is y = a − b; b is one element.
 //
 //go:noescape
-func axpyx256(y unsafe.Pointer, x unsafe.Pointer, v unsafe.Pointer, n int)
+func sub1x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
-// expx256 is y = eˣ.
+// mulx512 is y = a · b.
 //
 //go:noescape
-func expx256(y unsafe.Pointer, x unsafe.Pointer, n int)
+func mulx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
-// sigmoidx256 is y = 1/(1 + e⁻ˣ).
+// mul1x512 is y = a · b; b is one element.
 //
 //go:noescape
-func sigmoidx256(y unsafe.Pointer, x unsafe.Pointer, n int)
+func mul1x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
-// silux256 is y = x/(1 + e⁻ˣ).
+// divx512 is y = a / b.
 //
 //go:noescape
-func silux256(y unsafe.Pointer, x unsafe.Pointer, n int)
+func divx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+
+// div1x512 is y = a / b; b is one element.
+//
+//go:noescape
+func div1x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+
+// maxx512 is y = max(a, b), NaN if either is.
+//
+//go:noescape
+func maxx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+
+// max1x512 is y = max(a, b), NaN if either is; b is one element.
+//
+//go:noescape
+func max1x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+
+// minx512 is y = min(a, b), NaN if either is.
+//
+//go:noescape
+func minx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+
+// min1x512 is y = min(a, b), NaN if either is; b is one element.
+//
+//go:noescape
+func min1x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+
+// mulAddx512 is y = c + a·b with two roundings.
+//
+//go:noescape
+func mulAddx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int, tail int)
+
+// axpyx512 is y = a + c·b with one rounding; c is one element.
+//
+//go:noescape
+func axpyx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int, tail int)
+
+// addI32x512 is y = a + b.
+//
+//go:noescape
+func addI32x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+
+// addI32sx512 is y = a + b; b is one element.
+//
+//go:noescape
+func addI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+
+// subI32x512 is y = a − b.
+//
+//go:noescape
+func subI32x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+
+// subI32sx512 is y = a − b; b is one element.
+//
+//go:noescape
+func subI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+
+// maxI32x512 is y = max(a, b).
+//
+//go:noescape
+func maxI32x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+
+// maxI32sx512 is y = max(a, b); b is one element.
+//
+//go:noescape
+func maxI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+
+// minI32x512 is y = min(a, b).
+//
+//go:noescape
+func minI32x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+
+// minI32sx512 is y = min(a, b); b is one element.
+//
+//go:noescape
+func minI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+
+// lessI32x512 is y = a < b.
+//
+//go:noescape
+func lessI32x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+
+// lessI32sx512 is y = a < b; b is one element.
+//
+//go:noescape
+func lessI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+
+// lessEqualI32x512 is y = a ≤ b.
+//
+//go:noescape
+func lessEqualI32x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+
+// lessEqualI32sx512 is y = a ≤ b; b is one element.
+//
+//go:noescape
+func lessEqualI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+
+// equalI32x512 is y = a = b.
+//
+//go:noescape
+func equalI32x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+
+// equalI32sx512 is y = a = b; b is one element.
+//
+//go:noescape
+func equalI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+
+// greaterI32sx512 is y = a > b; b is one element.
+//
+//go:noescape
+func greaterI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+
+// greaterEqualI32sx512 is y = a ≥ b; b is one element.
+//
+//go:noescape
+func greaterEqualI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+
+// and8x512 is y = a ∧ b of truth values.
+//
+//go:noescape
+func and8x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+
+// select32x512 is y = b where a is not zero, else c.
+//
+//go:noescape
+func select32x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int, tail int)
+
+// select32cx512 is y = b where a is not zero, else c; c is one element.
+//
+//go:noescape
+func select32cx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int, tail int)
+
+// select16x512 is y = b where a is not zero, else c.
+//
+//go:noescape
+func select16x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int, tail int)
+
+// select16cx512 is y = b where a is not zero, else c; c is one element.
+//
+//go:noescape
+func select16cx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int, tail int)
+
+// sumx512 adds a to the lanes y.
+//
+//go:noescape
+func sumx512(y unsafe.Pointer, a unsafe.Pointer, n int, tail int)
+
+// maxOfx512 is y = max(y, a) in each lane, NaN if either is.
+//
+//go:noescape
+func maxOfx512(y unsafe.Pointer, a unsafe.Pointer, n int, tail int)
+
+// widenx256 is y = the f32 of bf16 a.
+//
+//go:noescape
+func widenx256(y unsafe.Pointer, a unsafe.Pointer, n int)
+
+// narrowx256 is y = a rounded to bf16.
+//
+//go:noescape
+func narrowx256(y unsafe.Pointer, a unsafe.Pointer, n int)
+
+// expx256 is y = eᵃ.
+//
+//go:noescape
+func expx256(y unsafe.Pointer, a unsafe.Pointer, n int)
+
+// sigmoidx256 is y = 1/(1 + e⁻ᵃ).
+//
+//go:noescape
+func sigmoidx256(y unsafe.Pointer, a unsafe.Pointer, n int)
+
+// silux256 is y = a/(1 + e⁻ᵃ).
+//
+//go:noescape
+func silux256(y unsafe.Pointer, a unsafe.Pointer, n int)
+
+// addx256 is y = a + b.
+//
+//go:noescape
+func addx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// add1x256 is y = a + b; b is one element.
+//
+//go:noescape
+func add1x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// subx256 is y = a − b.
+//
+//go:noescape
+func subx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// sub1x256 is y = a − b; b is one element.
+//
+//go:noescape
+func sub1x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// mulx256 is y = a · b.
+//
+//go:noescape
+func mulx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// mul1x256 is y = a · b; b is one element.
+//
+//go:noescape
+func mul1x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// divx256 is y = a / b.
+//
+//go:noescape
+func divx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// div1x256 is y = a / b; b is one element.
+//
+//go:noescape
+func div1x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// maxx256 is y = max(a, b), NaN if either is.
+//
+//go:noescape
+func maxx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// max1x256 is y = max(a, b), NaN if either is; b is one element.
+//
+//go:noescape
+func max1x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// minx256 is y = min(a, b), NaN if either is.
+//
+//go:noescape
+func minx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// min1x256 is y = min(a, b), NaN if either is; b is one element.
+//
+//go:noescape
+func min1x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// mulAddx256 is y = c + a·b with two roundings.
+//
+//go:noescape
+func mulAddx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int)
+
+// axpyx256 is y = a + c·b with one rounding; c is one element.
+//
+//go:noescape
+func axpyx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int)
+
+// addI32x256 is y = a + b.
+//
+//go:noescape
+func addI32x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// addI32sx256 is y = a + b; b is one element.
+//
+//go:noescape
+func addI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// subI32x256 is y = a − b.
+//
+//go:noescape
+func subI32x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// subI32sx256 is y = a − b; b is one element.
+//
+//go:noescape
+func subI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// maxI32x256 is y = max(a, b).
+//
+//go:noescape
+func maxI32x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// maxI32sx256 is y = max(a, b); b is one element.
+//
+//go:noescape
+func maxI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// minI32x256 is y = min(a, b).
+//
+//go:noescape
+func minI32x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// minI32sx256 is y = min(a, b); b is one element.
+//
+//go:noescape
+func minI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// lessI32x256 is y = a < b.
+//
+//go:noescape
+func lessI32x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// lessI32sx256 is y = a < b; b is one element.
+//
+//go:noescape
+func lessI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// lessEqualI32x256 is y = a ≤ b.
+//
+//go:noescape
+func lessEqualI32x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// lessEqualI32sx256 is y = a ≤ b; b is one element.
+//
+//go:noescape
+func lessEqualI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// equalI32x256 is y = a = b.
+//
+//go:noescape
+func equalI32x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// equalI32sx256 is y = a = b; b is one element.
+//
+//go:noescape
+func equalI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// greaterI32sx256 is y = a > b; b is one element.
+//
+//go:noescape
+func greaterI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// greaterEqualI32sx256 is y = a ≥ b; b is one element.
+//
+//go:noescape
+func greaterEqualI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// and8x256 is y = a ∧ b of truth values.
+//
+//go:noescape
+func and8x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+
+// select32x256 is y = b where a is not zero, else c.
+//
+//go:noescape
+func select32x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int)
+
+// select32cx256 is y = b where a is not zero, else c; c is one element.
+//
+//go:noescape
+func select32cx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int)
+
+// select16x256 is y = b where a is not zero, else c.
+//
+//go:noescape
+func select16x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int)
+
+// select16cx256 is y = b where a is not zero, else c; c is one element.
+//
+//go:noescape
+func select16cx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int)
+
+// sumx256 adds a to the lanes y.
+//
+//go:noescape
+func sumx256(y unsafe.Pointer, a unsafe.Pointer, n int)
+
+// maxOfx256 is y = max(y, a) in each lane, NaN if either is.
+//
+//go:noescape
+func maxOfx256(y unsafe.Pointer, a unsafe.Pointer, n int)
+
+// mulF32x512 computes one tile of a product in the order of k.
+//
+//go:noescape
+func mulF32x512(t *mulTile)
+
+// mulBF16x512 computes one tile of a product in the order of k.
+//
+//go:noescape
+func mulBF16x512(t *mulTile)
+
+// mulF32x256 computes one tile of a product in the order of k.
+//
+//go:noescape
+func mulF32x256(t *mulTile)
+
+// mulBF16x256 computes one tile of a product in the order of k.
+//
+//go:noescape
+func mulBF16x256(t *mulTile)
 
 // peakBF16x512 does n rounds of 24 VDPBF16PS on registers.
 //

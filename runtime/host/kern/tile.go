@@ -24,7 +24,7 @@ type tile struct {
 	a    unsafe.Pointer // panel of rows of x
 	b    unsafe.Pointer // panel of four rows of w, or the first one itself
 	y    unsafe.Pointer
-	pf   unsafe.Pointer // what to fetch meanwhile: rows as b has, or one row
+	pf   unsafe.Pointer // a row to fetch meanwhile
 	vecs int            // full vectors
 	rows int
 	ldb  int    // bytes between rows of w that are not in a panel
@@ -32,6 +32,9 @@ type tile struct {
 	tail uint32 // the 16-bit elements of the vector after the full ones
 	keep uint32 // all ones or zero
 	csr  uint32 // MXCSR of the FMAs; 0 leaves it
+
+	// fetch are the bytes from b to rows to fetch meanwhile, if b is a row.
+	fetch [tileCols]int
 
 	// pad holds, for AVX2, that vector of the row of x and of the rows of w,
 	// padded with zeros.

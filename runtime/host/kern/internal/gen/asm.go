@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"go/format"
 	"strings"
 )
 
@@ -47,7 +46,7 @@ func (a *asm) text(name string, frame int, doc string, params ...string) {
 // argRegs are the registers parameters are loaded into, by their names.
 var argRegs = map[string]string{
 	"t": "DX", "dst": "DI", "src": "SI", "step": "R8", "vecs": "CX", "tail": "R9",
-	"n": "CX", "x": "SI", "y": "DI", "v": "BX",
+	"n": "CX", "x": "SI", "y": "DI", "a": "SI", "b": "BX", "c": "R8",
 }
 
 // op writes one instruction.
@@ -95,9 +94,5 @@ func (s *stubFile) add(doc, sig string) {
 
 func (s *stubFile) text() []byte {
 	src := header + "package kern\n\nimport \"unsafe\"\n\n" + strings.Join(s.decls, "\n")
-	out, err := format.Source([]byte(src))
-	if err != nil {
-		panic(err) // the generator's own text
-	}
-	return out
+	return formatted(src)
 }

@@ -14,6 +14,9 @@ func direct512(a *asm, k kind) {
 	a.text(fmt.Sprintf("direct%sx512", k), 0,
 		"computes one tile of a product from a packed panel of x and\nfour rows of w.", "t *tile")
 	a.begin(rows512)
+	for n, r := range fetches {
+		a.op("MOVQ tile_fetch+%d(DX), %s", 8*n, r)
+	}
 	for m := rows512; m > 1; m-- {
 		if m < rows512 {
 			a.label("rows%d", m)
@@ -29,7 +32,6 @@ func direct512(a *asm, k kind) {
 		a.direct(k, m, false)
 		a.op("ADDQ $%d, SI", 64*m)
 		a.op("ADDQ $64, BX")
-		a.op("ADDQ $64, R9")
 		a.op("DECQ CX")
 		a.op("JNE loop%d", m)
 		a.label("last%d", m)
@@ -45,6 +47,9 @@ func direct512(a *asm, k kind) {
 // quad are the addresses of four rows, R10 bytes apart; R11 is three times R10.
 var quad = [cols]string{"", "(R10*1)", "(R10*2)", "(R11*1)"}
 
+// fetches are the distances from the first row to what is fetched.
+var fetches = [cols]string{"R9", "R12", "R13", "R14"}
+
 // direct multiplies one vector of each row; the last one is masked.
 func (a *asm) direct(k kind, m int, last bool) {
 	for i := range m {
@@ -52,7 +57,7 @@ func (a *asm) direct(k kind, m int, last bool) {
 	}
 	for n := range cols {
 		if !last {
-			a.op("PREFETCHT1 (R9)%s", quad[n])
+			a.op("PREFETCHT1 (BX)(%s*1)", fetches[n])
 		}
 		a.load512("(BX)"+quad[n], 30, last)
 		for i := range m {

@@ -35,8 +35,11 @@ func files() map[string][]byte {
 		"gemv_avx2_amd64.s":     file(&stubs, gemvs256),
 		"pack_amd64.s":          file(&stubs, packs),
 		"elem_amd64.s":          file(&stubs, elems),
+		"mul_amd64.s":           file(&stubs, muls),
 		"roof_amd64.s":          file(&stubs, roofs),
 	}
 	out["stubs_amd64.go"] = stubs.text()
+	out["elemnames.go"] = elemNames()
+	out["elemcalls_amd64.go"] = elemCalls()
 	return out
 }

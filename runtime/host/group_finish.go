@@ -1,0 +1,378 @@
+package host
+
+import (
+	"errors"
+	"slices"
+)
+
+// errAxes says that values of a group do not have the same rows after all.
+var errAxes = errors.New("axes do not match")
+
+// finish places the values of a group and makes its unit.
+func (g *group) finish() (plan, error) {
+	g.store()
+	axes, err := g.settle()
+	if err != nil {
+		return plan{}, err
+	}
+	k := &rowsKernel{kernels: g.f.p.device.kernels}
+	lead, together := g.lead(axes)
+	axes[0], axes[lead] = axes[lead], axes[0]
+	for _, a := range axes {
+		k.axes = append(k.axes, a.n)
+	}
+	k.span = g.keys()
+	g.place(k, together)
+	for i := range g.reads {
+		spot, err := g.spot(&g.reads[i], axes)
+		if err != nil {
+			return plan{}, err
+		}
+		k.spots = append(k.spots, spot)
+	}
+	g.lanes(k)
+	k.ops = g.ops
+	u := plan{
+		nodes: g.members, in: g.in, out: g.out, own: k.own, values: len(k.values),
+		info: g.f.p.describe(g.kind(), g.members),
+	}
+	u.kernel = kernel{k.stage()}
+	for i := range g.ops {
+		if p := g.ops[i].product; p != nil {
+			u.info.Flops += 2 * int64(p.n) * int64(p.k) * int64(k.rows())
+		}
+	}
+	return u, nil
+}
+
+// kind names the unit in traces.
+func (g *group) kind() string {
+	for i := range g.ops {
+		if g.ops[i].product != nil && len(g.ops) > 1 {
+			return "attention"
+		}
+	}
+	if len(g.members) == 1 {
+		return g.f.nodes[g.root].guid()
+	}
+	return "rows"
+}
+
+// owner is the value whose memory v's rows are in.
+func (g *group) owner(v int) int {
+	for g.values[v].base != none {
+		v = g.values[v].base
+	}
+	return v
+}
+
+// escapes reports whether someone outside reads tensor t where it is.
+func (g *group) escapes(t int) bool {
+	if g.f.needed[t] {
+		return true
+	}
+	for _, j := range g.f.readers[t] {
+		if g.f.p.views[j] && g.escapes(g.f.p.recipe.Nodes[j].Out[0]) {
+			return true
+		}
+	}
+	return false
+}
+
+// store decides where results go: what escapes is computed where it must be, or
+// copied there if it is in another place already.
+func (g *group) store() {
+	var tensors []int
+	for t := range g.made {
+		if g.escapes(t) && !g.f.p.views[g.f.producer[t]] {
+			tensors = append(tensors, t)
+		}
+	}
+	if len(tensors) == 0 { // nobody reads it
+		tensors = slices.Clone(g.f.p.recipe.Nodes[g.root].Out)
+	}
+	slices.Sort(tensors)
+	for _, t := range tensors {
+		v := g.made[t]
+		o := g.owner(v)
+		w := &g.values[o]
+		if w.out != none || w.n != g.values[v].n || g.values[v].at != 0 {
+			c := copied(g.values[v].size)
+			c.node, c.in = g.root, []int{v}
+			copied := g.values[v]
+			copied.base, copied.at, copied.fetch = none, 0, none
+			g.values = append(g.values, copied)
+			o = len(g.values) - 1
+			c.out = []int{o}
+			g.ops = append(g.ops, c)
+			w = &g.values[o]
+		}
+		dims := g.f.dims(t)
+		r := fetch{access: denseAccess(t, dims, w.size), operand: len(g.out)}
+		for i, parts := range r.dims {
+			if i > 0 && len(parts) > 0 {
+				r.pairs = append(r.pairs, pair{g.values[v].dims[i-1], parts})
+			}
+		}
+		w.out = len(g.reads)
+		g.reads = append(g.reads, r)
+		g.out = append(g.out, t)
+	}
+}
+
+// dims of a tensor.
+func (f *fusion) dims(t int) []int {
+	var out []int
+	for _, d := range f.p.recipe.Tensors[t].Dims {
+		out = append(out, int(d))
+	}
+	return out
+}
+
+// settle splits axes until every dimension of a fetch is a product of axes, and
+// returns the axes in the order of the root's result.
+func (g *group) settle() ([]part, error) {
+	for again := true; again; {
+		again = false
+		for i := range g.reads {
+			for _, p := range g.reads[i].pairs {
+				if _, _, err := g.align(p, func() { again = true }); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	var axes []part
+	for _, d := range g.values[g.made[g.f.p.recipe.Nodes[g.root].Out[0]]].dims {
+		axes = append(axes, g.leaves(d)...)
+	}
+	n := 1
+	for _, a := range axes {
+		n *= a.n
+	}
+	if n != g.f.nodes[g.root].count() {
+		return nil, errAxes
+	}
+	if len(axes) == 0 {
+		axes = []part{g.newAxis(1)}
+	}
+	return axes, nil
+}
+
+// align finds the part of a fetch along each axis. Where an axis is longer than
+// a part, it is split and changed called; the result is then of no use.
+func (g *group) align(p pair, changed func()) (axes, parts []part, err error) {
+	axes = g.leaves(p.axes)
+	rest := slices.Clone(p.parts)
+	for i := 0; i < len(axes); i++ {
+		if len(rest) == 0 {
+			return nil, nil, errAxes
+		}
+		a, b := axes[i], rest[0]
+		switch {
+		case a.n == b.n:
+			parts, rest = append(parts, b), rest[1:]
+		case b.n%a.n == 0 && b.index == none:
+			low, high, _ := cut(b, a.n)
+			parts = append(parts, low)
+			rest[0] = high
+		case a.n%b.n == 0:
+			g.cut(a, b.n)
+			changed()
+			return nil, nil, nil
+		default:
+			return nil, nil, errAxes
+		}
+	}
+	if len(rest) > 0 {
+		return nil, nil, errAxes
+	}
+	return axes, parts, nil
+}
+
+// spot is where the rows of a fetch are by axis.
+func (g *group) spot(r *fetch, axes []part) (rowsSpot, error) {
+	s := rowsSpot{operand: r.operand, at: r.at, strides: make([]int, len(axes)), ld: r.ld}
+	pick := func(axis int, p part) {
+		s.picks = append(s.picks, rowsPick{axis, g.operand(p.index), p.stride, p.bound, g.f.p.recipe.Tensors[p.index].Name})
+	}
+	for _, p := range r.picked {
+		pick(firstOnly, p)
+	}
+	for _, p := range r.pairs {
+		own, parts, err := g.align(p, func() {})
+		if err != nil {
+			return s, err
+		}
+		for i, a := range own {
+			at := slices.IndexFunc(axes, func(x part) bool { return x.axis == a.axis })
+			if at < 0 {
+				return s, errAxes
+			}
+			if parts[i].index == none {
+				s.strides[at] += parts[i].stride
+				continue
+			}
+			pick(at, parts[i])
+		}
+	}
+	return s, nil
+}
+
+// lead is the axis along which the rows of a tile are: the first one along which
+// no matrix changes and no row is picked by an index, of products the longest.
+// Without one, a tile is a row.
+func (g *group) lead(axes []part) (best int, together bool) {
+	fits := func(a int) bool {
+		for i := range g.reads {
+			r := &g.reads[i]
+			for _, p := range r.pairs {
+				own, parts, err := g.align(p, func() {})
+				if err != nil {
+					return false
+				}
+				for k := range own {
+					if own[k].axis == axes[a].axis && (parts[k].index != none || r.ld != 0 && parts[k].stride != 0) {
+						return false
+					}
+				}
+			}
+		}
+		return true
+	}
+	for a := range axes {
+		if fits(a) && (!together || g.products() && axes[a].n > axes[best].n) {
+			best, together = a, true
+		}
+	}
+	return best, together
+}
+
+func (g *group) products() bool {
+	return slices.ContainsFunc(g.ops, func(o operation) bool { return o.product != nil })
+}
+
+// budget is how much memory the rows of a tile should take: they stay in the
+// second-level cache beside what streams through it.
+const budget = 384 << 10
+
+// tileRows bounds the rows of a tile, productRows those that a matrix is
+// multiplied by.
+const tileRows, productRows = 1024, 32
+
+// place finds memory for the values of a tile, and says how many rows it has.
+func (g *group) place(k *rowsKernel, together bool) {
+	buffers := g.buffers()
+	width := 0
+	for _, n := range buffers {
+		width += n
+	}
+	for i := range g.values {
+		if v := &g.values[i]; v.out != none {
+			width += v.n * v.size
+		}
+	}
+	most := tileRows
+	if g.products() {
+		most = productRows
+	}
+	k.height = min(k.axes[0], max(1, min(most, budget/max(1, width))))
+	if !together {
+		k.height = 1
+	}
+	if share := (k.rows() + 4*g.f.p.device.crew.size - 1) / (4 * g.f.p.device.crew.size); !g.products() && k.height > share {
+		k.height = max(1, share)
+	}
+	tmp := 0
+	for i := range g.ops {
+		o := &g.ops[i]
+		if p := o.product; p != nil {
+			made := newProduct(k.kernels, *p, k.height)
+			o.run, o.tmp = made.run, made.tmp
+		}
+		tmp = max(tmp, o.tmp)
+	}
+	k.tmp = region{0, tmp}
+	at := int(align(int64(tmp)))
+	for _, n := range buffers {
+		k.buffers = append(k.buffers, at)
+		at += int(align(int64(n * k.height)))
+	}
+	k.own = at
+}
+
+// buffers assigns memory of the thread to values that do not escape, and returns
+// the bytes of a row of each buffer. A positional operation's result takes the
+// place of an operand of the same size that is not read again.
+func (g *group) buffers() []int {
+	last := make(map[int]int)
+	for i := range g.ops {
+		for _, v := range g.ops[i].in {
+			last[g.owner(v)] = i
+		}
+		for _, v := range g.ops[i].out {
+			last[v] = max(last[v], i)
+		}
+	}
+	var sizes []int
+	var free []int
+	for i := range g.ops {
+		o := &g.ops[i]
+		for _, y := range o.out {
+			v := &g.values[y]
+			if v.out != none {
+				continue
+			}
+			if o.positional {
+				for _, x := range o.in {
+					w := g.owner(x)
+					if g.values[x].at == 0 && g.values[w].buf != none && last[w] == i && g.values[w].n == v.n && g.values[w].size == v.size {
+						v.buf = g.values[w].buf
+						last[w] = none
+						break
+					}
+				}
+			}
+			if v.buf == none {
+				v.buf, free = take(&sizes, free, v.n*v.size)
+			}
+		}
+		for x := range last {
+			if last[x] == i && g.values[x].buf != none {
+				free = append(free, g.values[x].buf)
+			}
+		}
+		slices.Sort(free)
+	}
+	return sizes
+}
+
+// take finds a free buffer of n bytes a row, the smallest that is large enough,
+// or makes one.
+func take(sizes *[]int, free []int, n int) (buffer int, rest []int) {
+	best := none
+	for i, b := range free {
+		if (*sizes)[b] >= n && (best == none || (*sizes)[b] < (*sizes)[free[best]]) {
+			best = i
+		}
+	}
+	if best == none {
+		*sizes = append(*sizes, n)
+		return len(*sizes) - 1, free
+	}
+	b := free[best]
+	return b, slices.Delete(free, best, best+1)
+}
+
+// lanes lists where the values are.
+func (g *group) lanes(k *rowsKernel) {
+	for i := range g.values {
+		v := &g.values[i]
+		r := rowsValue{n: v.n, size: v.size, spot: v.fetch, buffer: v.buf, base: v.base, at: v.at, keys: v.keys}
+		if v.out != none {
+			r.spot = v.out
+			k.spots[v.out].out = true
+		}
+		k.values = append(k.values, r)
+	}
+}

@@ -1,0 +1,539 @@
+package host
+
+import (
+	"errors"
+	"math"
+	"slices"
+
+	"quill/recipes/dtype"
+	"quill/runtime/host/kern"
+)
+
+// Operations on rows, one for each node that computes a row of its result from
+// rows of its operands. Where elements are bf16, a chunk at a time is widened,
+// computed with in f32 and rounded.
+
+// rowZip is a positional function of two operands: of rows of one length, and,
+// where there is one, of a row and a number on its right.
+type rowZip[S, R any] struct {
+	rows  func(y []R, a, b []S)
+	right func(y []R, a []S, b S)
+}
+
+// apply computes a row; an operand may have one element, which tmp, of a chunk,
+// is for.
+func (f *rowZip[S, R]) apply(y []R, a, b, tmp []S) {
+	n := len(y)
+	switch {
+	case len(a) == n && len(b) == n:
+		f.rows(y, a, b)
+	case len(a) == 1 && len(b) == 1:
+		f.rows(y[:1], a, b)
+		repeat(y, y[0])
+	case len(b) == 1 && f.right != nil:
+		f.right(y, a, b[0])
+	case len(b) == 1:
+		repeat(tmp, b[0])
+		for at := 0; at < n; at += chunk {
+			c := min(chunk, n-at)
+			f.rows(y[at:at+c], a[at:at+c], tmp[:c])
+		}
+	default:
+		repeat(tmp, a[0])
+		for at := 0; at < n; at += chunk {
+			c := min(chunk, n-at)
+			f.rows(y[at:at+c], tmp[:c], b[at:at+c])
+		}
+	}
+}
+
+func repeat[T any](y []T, v T) {
+	for i := range y {
+		y[i] = v
+	}
+}
+
+// zip is an operation on elements that are computed with as they are.
+func zip[S, R any](f rowZip[S, R]) operation {
+	return operation{positional: true, tmp: chunk * sizeOf[S](), run: func(t *tile, o *operation) error {
+		y, a, b := t.lanes[o.out[0]], t.lanes[o.in[0]], t.lanes[o.in[1]]
+		tmp := tmpOf[S](t, 0, chunk)
+		for r := range t.flat(typed{&y, sizeOf[R]()}, typed{&a, sizeOf[S]()}, typed{&b, sizeOf[S]()}) {
+			f.apply(rowOf[R](&y, r), rowOf[S](&a, r), rowOf[S](&b, r), tmp)
+		}
+		return nil
+	}}
+}
+
+// zipWide is zip of bf16 operands with a bf16 result.
+func zipWide(k kern.Kernels, f rowZip[float32, float32]) operation {
+	return operation{positional: true, tmp: 3 * chunk * 4, run: func(t *tile, o *operation) error {
+		y, a, b := t.lanes[o.out[0]], t.lanes[o.in[0]], t.lanes[o.in[1]]
+		x0, x1, tmp := tmpOf[float32](t, 0, chunk), tmpOf[float32](t, 4*chunk, chunk), tmpOf[float32](t, 8*chunk, chunk)
+		for r := range t.flat(typed{&y, 2}, typed{&a, 2}, typed{&b, 2}) {
+			ys, as, bs := rowOf[uint16](&y, r), rowOf[uint16](&a, r), rowOf[uint16](&b, r)
+			for at := 0; at < len(ys); at += chunk {
+				c := min(chunk, len(ys)-at)
+				f.apply(x0[:c], widened(k, x0, as, at, c), widened(k, x1, bs, at, c), tmp)
+				k.Narrow(ys[at:at+c], x0[:c])
+			}
+		}
+		return nil
+	}}
+}
+
+// widened is elements at … at+n−1 of x, or its only one, in buf.
+func widened(k kern.Kernels, buf []float32, x []uint16, at, n int) []float32 {
+	if len(x) == 1 {
+		buf[0] = dtype.FromBF16(x[0])
+		return buf[:1]
+	}
+	k.Widen(buf[:n], x[at:at+n])
+	return buf[:n]
+}
+
+// compareWide is zip of bf16 operands with predicates as result.
+func compareWide(k kern.Kernels, f rowZip[float32, uint8]) operation {
+	return operation{positional: true, tmp: 3 * chunk * 4, run: func(t *tile, o *operation) error {
+		y, a, b := t.lanes[o.out[0]], t.lanes[o.in[0]], t.lanes[o.in[1]]
+		x0, x1, tmp := tmpOf[float32](t, 0, chunk), tmpOf[float32](t, 4*chunk, chunk), tmpOf[float32](t, 8*chunk, chunk)
+		for r := range t.flat(typed{&y, 1}, typed{&a, 2}, typed{&b, 2}) {
+			ys, as, bs := rowOf[uint8](&y, r), rowOf[uint16](&a, r), rowOf[uint16](&b, r)
+			for at := 0; at < len(ys); at += chunk {
+				c := min(chunk, len(ys)-at)
+				f.apply(ys[at:at+c], widened(k, x0, as, at, c), widened(k, x1, bs, at, c), tmp)
+			}
+		}
+		return nil
+	}}
+}
+
+// mapRows is a positional operation of one operand.
+func mapRows[S, R any](f func(y []R, x []S)) operation {
+	return operation{positional: true, run: func(t *tile, o *operation) error {
+		y, x := t.lanes[o.out[0]], t.lanes[o.in[0]]
+		for r := range t.flat(typed{&y, sizeOf[R]()}, typed{&x, sizeOf[S]()}) {
+			ys := rowOf[R](&y, r)
+			if x.n == len(ys) {
+				f(ys, rowOf[S](&x, r))
+				continue
+			}
+			f(ys[:1], rowOf[S](&x, r))
+			repeat(ys, ys[0])
+		}
+		return nil
+	}}
+}
+
+// mapWide is mapRows for bf16 on both sides.
+func mapWide(k kern.Kernels, f func(y, x []float32)) operation {
+	return operation{positional: true, tmp: chunk * 4, run: func(t *tile, o *operation) error {
+		y, x := t.lanes[o.out[0]], t.lanes[o.in[0]]
+		buf := tmpOf[float32](t, 0, chunk)
+		for r := range t.flat(typed{&y, 2}, typed{&x, 2}) {
+			ys, xs := rowOf[uint16](&y, r), rowOf[uint16](&x, r)
+			for at := 0; at < len(ys); at += chunk {
+				c := min(chunk, len(ys)-at)
+				v := widened(k, buf, xs, at, c)
+				f(v, v)
+				if len(v) == c {
+					k.Narrow(ys[at:at+c], v)
+				} else {
+					repeat(ys[at:at+c], dtype.ToBF16(v[0]))
+				}
+			}
+		}
+		return nil
+	}}
+}
+
+// selected is where: it moves bits. both and right are its function with rows
+// on both sides and with a number on the right, where the type has them.
+func selected[T any](both func(y []T, cond []uint8, a, b []T), right func(y []T, cond []uint8, a []T, b T)) operation {
+	return operation{positional: true, tmp: chunk * sizeOf[T](), run: func(t *tile, o *operation) error {
+		y, c, a, b := t.lanes[o.out[0]], t.lanes[o.in[0]], t.lanes[o.in[1]], t.lanes[o.in[2]]
+		size := sizeOf[T]()
+		tmp := tmpOf[T](t, 0, chunk)
+		for r := range t.flat(typed{&y, size}, typed{&c, 1}, typed{&a, size}, typed{&b, size}) {
+			ys, cond, as, bs := rowOf[T](&y, r), rowOf[uint8](&c, r), rowOf[T](&a, r), rowOf[T](&b, r)
+			if len(cond) == 1 {
+				if cond[0] != 0 {
+					bs = as
+				}
+				if len(bs) == 1 {
+					repeat(ys, bs[0])
+				} else {
+					copy(ys, bs)
+				}
+				continue
+			}
+			for at := 0; at < len(ys); at += chunk {
+				n := min(chunk, len(ys)-at)
+				switch {
+				case len(as) == 1 && len(bs) == 1:
+					repeat(tmp[:n], as[0])
+					right(ys[at:at+n], cond[at:at+n], tmp[:n], bs[0])
+				case len(as) == 1:
+					repeat(tmp[:n], as[0])
+					both(ys[at:at+n], cond[at:at+n], tmp[:n], bs[at:at+n])
+				case len(bs) == 1:
+					right(ys[at:at+n], cond[at:at+n], as[at:at+n], bs[0])
+				default:
+					both(ys[at:at+n], cond[at:at+n], as[at:at+n], bs[at:at+n])
+				}
+			}
+		}
+		return nil
+	}}
+}
+
+// select8 and select8c are kern's selections for bytes.
+func select8(y, cond, a, b []uint8) {
+	for i := range y {
+		if cond[i] != 0 {
+			y[i] = a[i]
+		} else {
+			y[i] = b[i]
+		}
+	}
+}
+
+func select8c(y, cond, a []uint8, b uint8) {
+	for i := range y {
+		if cond[i] != 0 {
+			y[i] = a[i]
+		} else {
+			y[i] = b
+		}
+	}
+}
+
+// copied moves rows that a group has in one place to another.
+func copied(size int) operation {
+	return operation{positional: true, run: func(t *tile, o *operation) error {
+		y, x := t.lanes[o.out[0]], t.lanes[o.in[0]]
+		for r := range t.flat(typed{&y, size}, typed{&x, size}) {
+			ys, xs := elems[byte](y.row(r), y.n*size), elems[byte](x.row(r), x.n*size)
+			if x.n == y.n {
+				copy(ys, xs)
+				continue
+			}
+			for len(ys) > 0 {
+				ys = ys[copy(ys, xs):]
+			}
+		}
+		return nil
+	}}
+}
+
+// joinedRows is concat along the rows.
+func joinedRows(size int) operation {
+	return operation{run: func(t *tile, o *operation) error {
+		y := t.lanes[o.out[0]]
+		for r := range t.rows {
+			ys := elems[byte](y.row(r), y.n*size)
+			for _, v := range o.in {
+				x := &t.lanes[v]
+				ys = ys[copy(ys, elems[byte](x.row(r), x.n*size)):]
+			}
+		}
+		return nil
+	}}
+}
+
+// loader brings a row of bf16 into f32 or f32 into buf.
+func (t *tile) load(l *lane, r int, wide bool, buf []float32) []float32 {
+	if wide {
+		t.kernels.Widen(buf[:l.n], rowOf[uint16](l, r))
+	} else {
+		copy(buf, rowOf[float32](l, r))
+	}
+	return buf[:l.n]
+}
+
+// softmaxRows is softmax along the rows. The sum is kern.Sum's.
+func softmaxRows(k kern.Kernels, wide bool, n int) operation {
+	tmp := 0
+	if wide {
+		tmp = 4 * n
+	}
+	return operation{tmp: tmp, run: func(t *tile, o *operation) error {
+		y, x := t.lanes[o.out[0]], t.lanes[o.in[0]]
+		for r := range t.rows {
+			var line []float32
+			if wide {
+				line = t.load(&x, r, true, tmpOf[float32](t, 0, x.n))
+			} else {
+				line = rowOf[float32](&y, r)
+				if x.p != y.p {
+					copy(line, rowOf[float32](&x, r))
+				}
+			}
+			top := k.MaxOf(line)
+			if top < t.floor {
+				return errHidden
+			}
+			softmax(k, line, top)
+			if wide {
+				k.Narrow(rowOf[uint16](&y, r), line)
+			}
+		}
+		return nil
+	}}
+}
+
+// foldedRows reduces rows in f32 to one element.
+func foldedRows(k kern.Kernels, f func(x []float32) float32, wide bool, n int) operation {
+	tmp := 0
+	if wide {
+		tmp = 4 * n
+	}
+	return operation{tmp: tmp, run: func(t *tile, o *operation) error {
+		y, x := t.lanes[o.out[0]], t.lanes[o.in[0]]
+		for r := range t.rows {
+			if wide {
+				rowOf[uint16](&y, r)[0] = dtype.ToBF16(f(t.load(&x, r, true, tmpOf[float32](t, 0, x.n))))
+			} else {
+				rowOf[float32](&y, r)[0] = f(rowOf[float32](&x, r))
+			}
+		}
+		return nil
+	}}
+}
+
+// foldedInts reduces rows of integers.
+func foldedInts(f func(acc int32, x []int32) int32) operation {
+	return operation{run: func(t *tile, o *operation) error {
+		y, x := t.lanes[o.out[0]], t.lanes[o.in[0]]
+		for r := range t.rows {
+			row := rowOf[int32](&x, r)
+			rowOf[int32](&y, r)[0] = f(row[0], row[1:])
+		}
+		return nil
+	}}
+}
+
+// normedRows is rms_norm: r = 1/sqrt(Σx²/n + eps), the sum kern.DotF32's.
+func normedRows(k kern.Kernels, wide bool, n int, eps float32) operation {
+	tmp := 0
+	if wide {
+		tmp = 10 * n
+	}
+	return operation{tmp: tmp, run: func(t *tile, o *operation) error {
+		y, inv, x, gamma := t.lanes[o.out[0]], t.lanes[o.out[1]], t.lanes[o.in[0]], t.lanes[o.in[1]]
+		for r := range t.rows {
+			var line []float32
+			if wide {
+				line = t.load(&x, r, true, tmpOf[float32](t, 0, n))
+			} else {
+				line = rowOf[float32](&x, r)
+			}
+			mean := k.DotF32(line, line) / float32(n)
+			scale := 1 / float32(math.Sqrt(float64(mean+eps)))
+			rowOf[float32](&inv, r)[0] = scale
+			if !wide {
+				ys := rowOf[float32](&y, r)
+				k.Mul1(ys, line, scale)
+				k.Mul(ys, ys, rowOf[float32](&gamma, r))
+				continue
+			}
+			factors, half := tmpOf[float32](t, 4*n, n), tmpOf[uint16](t, 8*n, n)
+			k.Mul1(line, line, scale)
+			k.Narrow(half, line)
+			k.Widen(line, half)
+			k.Widen(factors, rowOf[uint16](&gamma, r))
+			k.Mul(line, line, factors)
+			k.Narrow(rowOf[uint16](&y, r), line)
+		}
+		return nil
+	}}
+}
+
+// pickedRows is gather_elements along the rows.
+func pickedRows[T any](label string, pick func(y, x []T, idx []int32) bool) operation {
+	return operation{run: func(t *tile, o *operation) error {
+		y, x, idx := t.lanes[o.out[0]], t.lanes[o.in[0]], t.lanes[o.in[1]]
+		for r := range t.rows {
+			at := rowOf[int32](&idx, r)
+			if pick(rowOf[T](&y, r), rowOf[T](&x, r), at) {
+				continue
+			}
+			for i, v := range at {
+				if uint64(v) >= uint64(x.n) {
+					return &indexError{label, i, v, x.n}
+				}
+			}
+		}
+		return nil
+	}}
+}
+
+// topRows is topk along the rows.
+func topRows(dt dtype.Type, n, k int) operation {
+	keep := n
+	if k <= insertion {
+		keep = k
+	}
+	return operation{tmp: 8 * keep, run: func(t *tile, o *operation) error {
+		values, indices, x := t.lanes[o.out[0]], t.lanes[o.out[1]], t.lanes[o.in[0]]
+		keys := tmpOf[uint64](t, 0, keep)
+		for r := range t.rows {
+			line := elems[byte](x.row(r), n*dt.Size())
+			topKeys(keys, line, dt, k, 0, 1, n)
+			to, out := elems[byte](values.row(r), k*dt.Size()), rowOf[int32](&indices, r)
+			for j := range k {
+				out[j] = int32(keys[j])
+				moveElem(to, line, dt, j, int(out[j]))
+			}
+		}
+		return nil
+	}}
+}
+
+// topKeys leaves the k smallest keys of a line in order.
+func topKeys(keys []uint64, m []byte, dt dtype.Type, k, at, stride, length int) {
+	if k <= insertion {
+		insertKeys(keys, m, dt, at, stride, length)
+		return
+	}
+	for j := range keys {
+		keys[j] = key(m, dt, at+j*stride)<<32 | uint64(j)
+	}
+	slices.Sort(keys)
+}
+
+// errHidden says that a tile needs the keys that it left out; see group.span.
+var errHidden = errors.New("hidden keys matter")
+
+// multiply multiplies the rows of a tile by one matrix.
+type multiply struct {
+	n, k       int
+	transposed bool // B is [n, k]
+	wide       bool // bf16 operands
+	wideY      bool
+	matrix     int    // value of B: its rows are the lane's
+	scratch    region // for the transposed form, in tile.tmp
+	sums       region // f32 rows of a bf16 result
+}
+
+// newProduct reserves memory for tiles of up to rows rows.
+func newProduct(k kern.Kernels, p multiply, rows int) operation {
+	tmp := 0
+	if p.transposed {
+		size := k.ScratchF32(rows, p.k)
+		if p.wide {
+			size = k.ScratchBF16(rows, p.k)
+		}
+		p.scratch = region{0, size}
+		tmp = int(align(int64(size)))
+	}
+	if p.wideY {
+		p.sums = region{tmp, 4 * rows * p.n}
+		tmp += p.sums.n
+	}
+	return operation{tmp: tmp, product: &p, run: func(t *tile, o *operation) error {
+		y, a, b := t.lanes[o.out[0]], t.lanes[o.in[0]], t.lanes[o.in[1]]
+		p.run(t, &y, &a, &b)
+		return nil
+	}}
+}
+
+// run multiplies; y has n elements a row, and the matrix as many rows if it is
+// transposed and a has as many elements a row otherwise.
+func (p *multiply) run(t *tile, y, a, b *lane) {
+	n, k := y.n, a.n
+	out, ldy := []float32(nil), 0
+	if p.wideY {
+		out, ldy = p.sums.f32(t.tmp), n
+	} else {
+		ldy = y.stride / 4
+		out = elems[float32](y.p, (t.rows-1)*ldy+n)
+	}
+	switch {
+	case p.wide:
+		lda, ldb := a.stride/2, b.stride/2
+		x := elems[uint16](a.p, (t.rows-1)*lda+k)
+		if p.transposed {
+			t.kernels.GemmBF16(out, ldy, x, lda, elems[uint16](b.p, (n-1)*ldb+k), ldb, t.rows, n, k, p.scratch.of(t.tmp))
+		} else {
+			t.kernels.MulBF16(out, ldy, x, lda, elems[uint16](b.p, (k-1)*ldb+n), ldb, t.rows, n, k)
+		}
+	default:
+		lda, ldb := a.stride/4, b.stride/4
+		x := elems[float32](a.p, (t.rows-1)*lda+k)
+		if p.transposed {
+			t.kernels.GemmF32(out, ldy, x, lda, elems[float32](b.p, (n-1)*ldb+k), ldb, t.rows, n, k, p.scratch.of(t.tmp))
+		} else {
+			t.kernels.MulF32(out, ldy, x, lda, elems[float32](b.p, (k-1)*ldb+n), ldb, t.rows, n, k)
+		}
+	}
+	if p.wideY {
+		for r := range t.rows {
+			t.kernels.Narrow(rowOf[uint16](y, r)[:n], out[r*n:(r+1)*n])
+		}
+	}
+}
+
+// smallMatrix bounds a matrix of weights that every tile is multiplied by. A
+// larger one is multiplied by all rows at once, a part of it on each thread.
+const smallMatrix = 64 << 10
+
+// operation is what makes the operation on rows of a node that has a kernel for
+// any shape as well, nil if its rows are no operation's.
+func (p *Program) operation(n *node) func(*node) operation {
+	x := &n.out[0]
+	axis := func(field string) bool { v, _ := n.params.Int(field); return v == 0 && len(x.dims) > 0 }
+	switch n.guid() {
+	case "batch_gemm":
+		return p.product(n)
+	case "gather_elements_fwd":
+		if !axis("axis") {
+			return nil
+		}
+		return func(n *node) operation {
+			switch n.dt.Size() {
+			case 2:
+				return pickedRows(n.in[1].label, n.kernels.Pick16)
+			case 4:
+				return pickedRows(n.in[1].label, n.kernels.Pick32)
+			}
+			return pickedRows(n.in[1].label, pick8)
+		}
+	case "topk":
+		if k, _ := n.params.Int("bsw"); axis("axis") && k > 0 {
+			return func(n *node) operation { return topRows(n.in[0].dt, n.in[0].dims[0], int(k)) }
+		}
+	case "concat":
+		if axis("axis") {
+			return func(n *node) operation { return joinedRows(x.dt.Size()) }
+		}
+	}
+	return nil
+}
+
+// pick8 is kern's selection by index for bytes.
+func pick8(y, x []uint8, idx []int32) bool {
+	for i, v := range idx {
+		if uint64(v) >= uint64(len(x)) {
+			return false
+		}
+		y[i] = x[v]
+	}
+	return true
+}
+
+// product is a batch_gemm as an operation on rows, nil if it is not one.
+func (p *Program) product(n *node) func(*node) operation {
+	a, b, y := &n.in[0], &n.in[1], &n.out[0]
+	transA, _ := n.params.Int("transpose_a")
+	transB, _ := n.params.Int("transpose_b")
+	if transA == 1 || a.elems == 0 || b.elems == 0 {
+		return nil
+	}
+	if p.inWeights(p.recipe.Nodes[n.index].In[1]) && b.dims[0]*b.dims[1]*b.dt.Size() > smallMatrix {
+		return nil
+	}
+	return func(*node) operation {
+		return operation{product: &multiply{n: y.dims[0], k: a.dims[0], transposed: transB == 1, wide: a.wide(), wideY: y.wide()}}
+	}
+}
