@@ -83,7 +83,22 @@ func newFusion(p *Program, nodes []*node) *fusion {
 			}
 		}
 	}
+	for i, n := range nodes {
+		if n.name == "batch_gemm" && n.rows != nil && f.large(i) {
+			n.rows = nil
+		}
+	}
 	return f
+}
+
+// smallMatrix bounds a matrix of weights that every tile is multiplied by. A
+// larger one is multiplied by all rows at once, a part of it on each thread.
+const smallMatrix = 64 << 10
+
+// large reports whether product i has a large matrix of weights.
+func (f *fusion) large(i int) bool {
+	b := &f.nodes[i].in[1]
+	return f.p.inWeights(f.locate(f.p.recipe.Nodes[i].In[1], i).tensor) && b.dims[0]*b.dims[1]*b.dt.Size() > smallMatrix
 }
 
 // wanted reports whether a node must execute: all but movements that everyone

@@ -141,7 +141,7 @@ func (p *Program) build() (nodes []*node, candidates []candidate, err error) {
 			return nil, nil, err
 		}
 		if n.move = moveOf(n); n.move.kind == moveNot && n.rows == nil {
-			n.rows = p.operation(n)
+			n.rows = rowOperation(n)
 		}
 		nodes[i] = n
 		p.inPlace[i] = n.row.inPlace

@@ -474,18 +474,14 @@ func (p *multiply) run(t *tile, y, a, b *lane) {
 	}
 }
 
-// smallMatrix bounds a matrix of weights that every tile is multiplied by. A
-// larger one is multiplied by all rows at once, a part of it on each thread.
-const smallMatrix = 64 << 10
-
-// operation is what makes the operation on rows of a node that has a kernel for
+// rowOperation is what makes the operation on rows of a node that has a kernel for
 // any shape as well, nil if its rows are no operation's.
-func (p *Program) operation(n *node) func(*node) operation {
+func rowOperation(n *node) func(*node) operation {
 	x := &n.out[0]
 	axis := func(field string) bool { v, _ := n.params.Int(field); return v == 0 && len(x.dims) > 0 }
 	switch n.guid() {
 	case "batch_gemm":
-		return p.product(n)
+		return rowProduct(n)
 	case "gather_elements_fwd":
 		if !axis("axis") {
 			return nil
@@ -522,15 +518,12 @@ func pick8(y, x []uint8, idx []int32) bool {
 	return true
 }
 
-// product is a batch_gemm as an operation on rows, nil if it is not one.
-func (p *Program) product(n *node) func(*node) operation {
+// rowProduct is a batch_gemm as an operation on rows, nil if it is not one.
+func rowProduct(n *node) func(*node) operation {
 	a, b, y := &n.in[0], &n.in[1], &n.out[0]
 	transA, _ := n.params.Int("transpose_a")
 	transB, _ := n.params.Int("transpose_b")
 	if transA == 1 || a.elems == 0 || b.elems == 0 {
-		return nil
-	}
-	if p.inWeights(p.recipe.Nodes[n.index].In[1]) && b.dims[0]*b.dims[1]*b.dt.Size() > smallMatrix {
 		return nil
 	}
 	return func(*node) operation {
