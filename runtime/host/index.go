@@ -52,13 +52,11 @@ func buildGather(n *node) (kernel, error) {
 	run, label, count := inner*x.dt.Size(), idx.label, idx.elems
 	return kernel{shared(outer*count, moved(run), func(m *mem, from, to int) error {
 		x, idx, y := m.in[0], as[int32](m.in[1]), m.out[0]
+		if err := checked(label, idx, bound); err != nil {
+			return err
+		}
 		for at := from; at < to; at++ {
-			o, i := at/count, at%count
-			v := idx[i]
-			if uint64(v) >= uint64(bound) {
-				return &indexError{label, i, v, bound}
-			}
-			copy(y[at*run:][:run], x[(o*bound+int(v))*run:])
+			copy(y[at*run:][:run], x[(at/count*bound+int(idx[at%count]))*run:])
 		}
 		return nil
 	})}, nil

@@ -17,20 +17,27 @@ import (
 
 // Products are compared with what the machine can do, measured between the runs
 // of a product: the time to read the weights from memory, or that of so many
-// operations by the kernels' instructions for bf16, whichever is longer.
+// operations by the kernels' instructions, whichever is longer.
 
-// job is what a run must do at least.
-type job struct{ bytes, flops int }
+// job is what a run must do at least: bytes to read, operations on bf16 and on
+// f32.
+type job struct{ bytes, bf16, f32 int }
 
 // roofs are seconds a byte and seconds an operation.
-type roofs struct{ read, compute float64 }
+type roofs struct{ read, bf16, f32 float64 }
+
+func (r roofs) seconds(j job) float64 {
+	return max(float64(j.bytes)*r.read, float64(j.bf16)*r.bf16, float64(j.f32)*r.f32)
+}
 
 func measureRoofs(b *testing.B, threads int) roofs {
 	read, err := kern.ReadBandwidth(context.Background(), threads)
 	require.NoError(b, err)
-	peak, err := kern.Best().PeakBF16(context.Background(), threads)
+	bf16, err := kern.Best().PeakBF16(context.Background(), threads)
 	require.NoError(b, err)
-	return roofs{1 / read, 1 / peak}
+	f32, err := kern.Best().PeakF32(context.Background(), threads)
+	require.NoError(b, err)
+	return roofs{1 / read, 1 / bf16, 1 / f32}
 }
 
 // roofed reports the median of the times at the roofs over those of runs
@@ -41,8 +48,7 @@ func roofed(b *testing.B, threads int, run func() (job, time.Duration)) {
 	for i := range ratios {
 		j, t := run()
 		after := measureRoofs(b, threads)
-		roof := max(float64(j.bytes)*(before.read+after.read), float64(j.flops)*(before.compute+after.compute)) / 2
-		ratios[i] = roof / t.Seconds()
+		ratios[i] = (before.seconds(j) + after.seconds(j)) / 2 / t.Seconds()
 		before = after
 	}
 	slices.Sort(ratios)
@@ -103,10 +109,35 @@ func BenchmarkProduct(b *testing.B) {
 					}
 					arena, run := bench(b, &m.Recipe, weights, threads)
 					copy(arena, weights[:2*k*rows])
-					j := job{2 * n * k * nodes, 2 * n * k * nodes * rows}
+					j := job{bytes: 2 * n * k * nodes, bf16: 2 * n * k * nodes * rows}
 					roofed(b, threads, func() (job, time.Duration) { return j, timed(run) })
 				})
 			}
+		}
+	}
+}
+
+// Probabilities times values, summed in index order.
+func BenchmarkProductInOrder(b *testing.B) {
+	const n, k, heads = 128, 2048, 8
+	for _, rows := range []int{4, 64, 2048} {
+		for threads := 1; threads <= 2; threads++ {
+			b.Run(fmt.Sprintf("rows=%d/threads=%d", rows, threads), func(b *testing.B) {
+				a, v := align(int64(2*k*rows*heads)), align(int64(2*n*k*heads))
+				m := newMaker(section(recipes.Arena, a+v+int64(2*n*rows*heads)))
+				m.node("batch_gemm", gemmP(0, 0), []int{m.tensor(bf16, 0, 0, k, rows, heads), m.tensor(bf16, 0, a, n, k, heads)},
+					m.tensor(bf16, 0, a+v, n, rows, heads))
+				arena, run := bench(b, &m.Recipe, nil, threads)
+				copy(arena, benchWeights(a+v))
+				runs := 1 + 2048/rows
+				roofed(b, threads, func() (job, time.Duration) {
+					return job{f32: 2 * n * k * rows * heads * runs}, timed(func() {
+						for range runs {
+							run()
+						}
+					})
+				})
+			})
 		}
 	}
 }
@@ -154,7 +185,7 @@ func BenchmarkMoE(b *testing.B) {
 				roofed(b, threads, func() (j job, t time.Duration) {
 					for range max(1, 64/tokens) {
 						j.bytes += expert * route()
-						j.flops += choices * tokens * expert
+						j.bf16 += choices * tokens * expert
 						t += timed(run)
 					}
 					return j, t

@@ -78,10 +78,6 @@ func (p *product) multiply() {
 			p.pack(at, p.x.at(i, c), rows, rows, p.x.step, min(chunk, p.size-c))
 		}
 	}
-	if exp&1 != 0 && p.b1-p.b0 <= 4 {
-		p.streams()
-		return
-	}
 	for j := 0; j < p.n; j += tileCols {
 		for c := p.c0; c < p.c1; c += chunk {
 			p.tile.start(c == 0)
@@ -195,72 +191,5 @@ func (p *product) copyIn(i, j, cols int) {
 func (p *product) copyOut(i, j, cols int) {
 	for r := range p.tile.rows {
 		copy(p.y[(i+r)*p.ldy+j:][:cols], p.tmp[tileCols*r:])
-	}
-}
-
-var exp int
-var fetchAhead = 1024
-
-// streams
-func (p *product) streams() {
-	t := &p.tile
-	at := 0
-	for p.n-at >= tileCols {
-		q := min((p.n-at)/tileCols, ceil(streamBytes, p.size))
-		t.ldb, t.ldy = q*p.w.step, 4*tileCols
-		for j := at; j < at+q; j++ {
-			for c := p.c0; c < p.c1; c += chunk {
-				t.start(c == 0)
-				t.span(min(chunk, p.size-c))
-				t.b = p.w.at(j, c)
-				if exp&2 != 0 {
-					// prefetch what is next in the stream
-					next := chunk
-					if c+chunk >= p.c1 { next = p.w.step - (c-p.c0) }
-					for b := p.b0; b < p.b1; b++ {
-						panels := p.b1 - p.b0
-						for i := range t.fetch {
-							t.fetch[i] = 0
-							if i*panels/tileCols == b-p.b0 {
-								t.fetch[i] = next + i*t.ldb
-							}
-						}
-						p.streamTile(b, j, c, q)
-					}
-				} else {
-					for i := range t.fetch { t.fetch[i] = fetchAhead + i*t.ldb }
-					for b := p.b0; b < p.b1; b++ {
-						p.streamTile(b, j, c, q)
-						t.fetch = [4]int{}
-					}
-				}
-			}
-		}
-		at += q*tileCols
-	}
-	if at < p.n {
-		for c := p.c0; c < p.c1; c += chunk {
-			t.start(c==0)
-			p.fromRows(at, c)
-		}
-	}
-}
-
-func (p *product) streamTile(b, j, c, q int) {
-	t := &p.tile
-	i := p.tileOf(b, j, c)
-	t.y = ptr(p.tmp)
-	if t.keep != 0 {
-		for r := range t.rows {
-			for s := range tileCols {
-				p.tmp[4*r+s] = p.y[(i+r)*p.ldy+j+s*q]
-			}
-		}
-	}
-	p.direct(t)
-	for r := range t.rows {
-		for s := range tileCols {
-			p.y[(i+r)*p.ldy+j+s*q] = p.tmp[4*r+s]
-		}
 	}
 }
