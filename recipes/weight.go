@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"unsafe"
 
 	"quill/recipes/dtype"
 	"quill/recipes/safetensors"
@@ -15,38 +16,51 @@ import (
 // F32 convert into each other, to nearest with ties to even; other types are
 // copied only.
 func FillWeight(dst []byte, w *Weight, t *safetensors.Tensor, rank, tp int) error {
-	if err := fillWeight(dst, w, t, rank, tp); err != nil {
-		return fmt.Errorf("weight %s, rank %d of %d: %w", w.what(), rank, tp, err)
-	}
-	return nil
-}
-
-func fillWeight(dst []byte, w *Weight, t *safetensors.Tensor, rank, tp int) error {
-	if n, ok := elems(w.Shape); !ok || n*int64(w.DType.Size()) != int64(len(dst)) {
-		return fmt.Errorf("%d bytes for a slot of %s %v", len(dst), shapeText(w.Shape), w.DType)
-	}
-	if rank < 0 || rank >= tp {
-		return fmt.Errorf("no such rank")
-	}
-	if w.Tensor == "" {
-		return w.fillConstant(dst, rank)
-	}
-	if t == nil {
-		return fmt.Errorf("the checkpoint tensor is missing")
-	}
-	from, ok := t.Type()
-	if !ok || from != w.DType && !(from.IsFloat() && w.DType.IsFloat()) {
-		return fmt.Errorf("cannot make %v of %s", w.DType, t.DType)
-	}
-	if n, ok := elems(t.Shape); !ok || n*int64(from.Size()) != int64(len(t.Data)) {
-		return fmt.Errorf("%d bytes for a tensor of shape %s", len(t.Data), shapeText(t.Shape))
-	}
-	v, err := w.view(t.Shape, rank, tp)
+	r, err := NewWeightReader(w, t, rank, tp)
 	if err != nil {
 		return err
 	}
-	v.copy(dst, w.DType, t.Data, from)
-	return nil
+	if int64(len(dst)) != r.left {
+		return w.fail(fmt.Errorf("%d bytes for a slot of %s %v", len(dst), shapeText(w.Shape), w.DType), rank, tp)
+	}
+	if len(dst) > 0 {
+		_, err = r.Read(dst)
+	}
+	return err
+}
+
+// Copies is the number of different contents that the slot has over tp ranks:
+// rank r has content number floor(r*Copies/tp).
+func (w *Weight) Copies(tp int) int {
+	switch {
+	case w.Tensor != "":
+		return w.Ways
+	case w.Step != 0:
+		return tp
+	}
+	return 1
+}
+
+// Direct returns the bytes of a checkpoint tensor that are the slot of one of
+// tp ranks as they lie, and whether there are such: one run, of the slot's
+// type, that begins at a multiple of the element's size. If so for one rank,
+// then for all.
+func (w *Weight) Direct(t *safetensors.Tensor, rank, tp int) ([]byte, bool) {
+	r, err := NewWeightReader(w, t, rank, tp)
+	if err != nil || w.Tensor == "" || r.to != r.from || len(r.v.dims) > 1 || r.v.strides[0] != 1 {
+		return nil, false
+	}
+	size := int64(r.to.Size())
+	data := r.src[r.v.base*size:][:r.left:r.left]
+	if uintptr(unsafe.Pointer(unsafe.SliceData(data)))%uintptr(size) != 0 {
+		return nil, false
+	}
+	return data, true
+}
+
+// fail says which slot of which rank err is about.
+func (w *Weight) fail(err error, rank, tp int) error {
+	return fmt.Errorf("weight %s, rank %d of %d: %w", w.what(), rank, tp, err)
 }
 
 // view is a part of a tensor in a chosen order of axes. Strides and base count
@@ -143,33 +157,6 @@ func (v *view) merge() {
 	v.dims, v.strides = dims, strides
 }
 
-// copy writes the view's elements to dst in order. Both sides were checked.
-func (v view) copy(dst []byte, to dtype.Type, src []byte, from dtype.Type) {
-	v.merge()
-	if len(dst) == 0 {
-		return
-	}
-	last := len(v.dims) - 1
-	n, stride := v.dims[last], v.strides[last]
-	run := n * int64(to.Size())
-	at := make([]int64, last) // odometer of the outer axes
-	for pos := v.base; ; {
-		moveRun(dst[:run], to, src[pos*int64(from.Size()):], from, stride)
-		if dst = dst[run:]; len(dst) == 0 {
-			return
-		}
-		for i := last - 1; i >= 0; i-- {
-			at[i]++
-			pos += v.strides[i]
-			if at[i] < v.dims[i] {
-				break
-			}
-			pos -= at[i] * v.strides[i]
-			at[i] = 0
-		}
-	}
-}
-
 // moveRun fills dst with every stride-th element of src.
 func moveRun(dst []byte, to dtype.Type, src []byte, from dtype.Type, stride int64) {
 	le := binary.LittleEndian
@@ -232,20 +219,6 @@ func (w *Weight) checkConstant(ranks int) error {
 		if _, err := w.constant(rank); err != nil {
 			return fmt.Errorf("rank %d: %w", rank, err)
 		}
-	}
-	return nil
-}
-
-func (w *Weight) fillConstant(dst []byte, rank int) error {
-	v, err := w.constant(rank)
-	if err != nil {
-		return err
-	}
-	var elem [8]byte
-	binary.LittleEndian.PutUint64(elem[:], v)
-	size := w.DType.Size()
-	for ; len(dst) > 0; dst = dst[size:] {
-		copy(dst, elem[:size])
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"quill/recipes"
@@ -42,18 +43,43 @@ type Launch interface {
 }
 
 // NewHostDevice makes the CPU device, which is what Open uses when Options name
-// no other.
+// no other, with weights in memory of its own.
 func NewHostDevice(o host.Options) (Device, error) {
 	d, err := host.New(o)
 	if err != nil {
 		return nil, err
 	}
-	return hostDevice{d}, nil
+	return hostDevice{Device: d}, nil
+}
+
+// newHostDevice makes the CPU device with weights in the memory of w, which it
+// closes.
+func newHostDevice(w *weights, o *Options) (Device, error) {
+	d, err := host.New(host.Options{
+		Ranks: w.tp, Bytes: w.set.Info.Bytes, Threads: o.Threads, Unfused: o.Unfused,
+		Weights:   func(rank int) []host.Span { return w.spans[rank] },
+		ReadAhead: w.ahead,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return hostDevice{d, w}, nil
 }
 
 // hostDevice gives the CPU device, which cannot import this package, the types
 // of the interface.
-type hostDevice struct{ *host.Device }
+type hostDevice struct {
+	*host.Device
+	weights *weights // nil if they are the device's own
+}
+
+func (d hostDevice) Close() error {
+	err := d.Device.Close()
+	if d.weights != nil {
+		err = errors.Join(err, d.weights.Close())
+	}
+	return err
+}
 
 func (d hostDevice) Write(rank int, b recipes.Buffer, offset int64, data []byte) error {
 	mem, err := d.at(rank, b, offset, len(data))

@@ -3,11 +3,14 @@ package runtime
 import (
 	"encoding/binary"
 	"math"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"quill/recipes"
+	"quill/recipes/safetensors"
 	"quill/runtime/host"
 )
 
@@ -88,11 +91,21 @@ func TestBigramIgnoresTrash(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, bigramLogits(embed, head, text[4:5]), rows[0])
 	require.Equal(t, bigramLogits(embed, head, text), rows[1])
+	require.NoError(t, s.Close())
+}
 
-	// Weights that are not finite are found out.
-	weights := s.dev.Bytes(1, recipes.Weights)
-	binary.LittleEndian.PutUint32(weights[512:], math.Float32bits(float32(math.Inf(1))))
-	_, err = s.Decode(ctx, []*Sequence{a}, []int32{1})
+// Weights that are not finite are found out.
+func TestBigramNonFiniteWeights(t *testing.T) {
+	bundle, model, embed, head := bigram(t)
+	shape := []int64{vocabulary, hidden}
+	head[5][0] = float32(math.Inf(1))
+	tensors := []safetensors.Tensor{
+		safetensors.FromF32("embed", shape, slices.Concat(embed...)), safetensors.FromF32("head", shape, slices.Concat(head...)),
+	}
+	require.NoError(t, safetensors.Write(filepath.Join(model, "model.safetensors"), tensors, nil))
+	s, err := Open(ctx, bundle, Options{Model: model})
+	require.NoError(t, err)
+	_, err = s.Prefill(ctx, sequence(t, s, 3), []int32{1, 2})
 	require.ErrorIs(t, err, ErrNonFinite)
 	require.NoError(t, s.Close())
 }

@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"quill/recipes"
-	"quill/recipes/safetensors"
-	"quill/runtime/host"
 )
 
 // Options say how to open a bundle.
@@ -21,6 +19,13 @@ type Options struct {
 	// PrefillChunk is the largest number of tokens of a prefill step; 0 is the
 	// deployment's max_batched_tokens, which also bounds it.
 	PrefillChunk int
+	// Weights is the file of packed weights to use on the CPU device, an error if
+	// it does not fit bundle and checkpoint. "" is the file at PackedPath if it is
+	// there and fits, NoWeights is none.
+	Weights string
+	// Admit, if it is not nil, is told what memory the CPU device will take
+	// before any is taken. Its error ends Open.
+	Admit func(Memory) error
 	// Progress is called now and then while weights load, with bytes over all
 	// ranks. Calls do not overlap and done never shrinks.
 	Progress func(done, total int64)
@@ -28,26 +33,28 @@ type Options struct {
 	// Unfused makes it execute every node on its own. Neither changes a result.
 	Threads int
 	Unfused bool
-	// NewDevice makes the device; nil is NewHostDevice. Buffers begin zeroed.
+	// NewDevice makes the device; nil is the CPU device. Buffers begin zeroed, and
+	// all weights are copied to it.
 	NewDevice func(ranks int, bytes map[recipes.Buffer]int64) (Device, error)
 }
 
 // Open reads a bundle, checks that the checkpoint is one that it was compiled
 // for, allocates all device memory, binds every launch and loads the weights.
-// The caller must Close the session.
+// The caller must Close the session; until then the files of the checkpoint and
+// of packed weights must not be changed, though they may be replaced.
 func Open(ctx context.Context, bundle string, opt Options) (*Session, error) {
 	b, err := recipes.ReadBundle(bundle)
 	if err != nil {
 		return nil, fmt.Errorf("open: %w", err)
 	}
-	s, err := openBundle(ctx, b, opt)
+	s, err := openBundle(ctx, bundle, b, opt)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", bundle, err)
 	}
 	return s, nil
 }
 
-func openBundle(ctx context.Context, b *recipes.Bundle, opt Options) (_ *Session, err error) {
+func openBundle(ctx context.Context, path string, b *recipes.Bundle, opt Options) (*Session, error) {
 	set, err := chooseSet(b, opt.Precision)
 	if err != nil {
 		return nil, err
@@ -58,34 +65,56 @@ func openBundle(ctx context.Context, b *recipes.Bundle, opt Options) (_ *Session
 	if err := checkModel(b, opt.Model); err != nil {
 		return nil, err
 	}
-	ckpt, err := safetensors.OpenDir(opt.Model)
+	if opt.NewDevice != nil {
+		return openDevice(ctx, b, set, opt)
+	}
+	return openHost(ctx, path, b, set, opt)
+}
+
+// openHost opens a session on the CPU device, with weights where they lie.
+func openHost(ctx context.Context, path string, b *recipes.Bundle, set *recipes.Set, opt Options) (*Session, error) {
+	o := opener{bundle: path, b: b, set: set, opt: &opt}
+	w, err := o.open()
+	if err != nil {
+		return nil, err
+	}
+	dev, err := newHostDevice(w, &opt)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("allocate %d ranks: %w", w.tp, err), w.Close())
+	}
+	s := newSession(b, set, dev, opt)
+	s.notes = o.notes
+	// Weights come last: they take longest, and what else can be wrong is then
+	// known.
+	if err = s.bind(ctx, b, set); err == nil {
+		err = w.load(ctx, o.available(), opt.Progress)
+	}
+	if err != nil {
+		return nil, errors.Join(err, dev.Close())
+	}
+	return s, nil
+}
+
+// openDevice opens a session on a device with memory of its own.
+func openDevice(ctx context.Context, b *recipes.Bundle, set *recipes.Set, opt Options) (_ *Session, err error) {
+	ckpt, notes, err := openCheckpoint(b, opt.Model)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, ckpt.Close()) }()
-	notes, err := recipes.CheckCheckpoint(b.Checkpoint, ckpt)
-	if err != nil {
-		return nil, err
-	}
 	dev, err := newDevice(b, set, opt)
 	if err != nil {
 		return nil, err
 	}
 	s := newSession(b, set, dev, opt)
 	s.notes = notes
-	if err := s.load(ctx, b, set, ckpt, opt.Progress); err != nil {
+	if err = s.bind(ctx, b, set); err == nil {
+		err = fillDevice(ctx, dev, set.Weights, ckpt, opt.Progress)
+	}
+	if err != nil {
 		return nil, errors.Join(err, dev.Close())
 	}
 	return s, nil
-}
-
-// load does everything that needs the device. Weights come last: they take
-// longest, and what else can be wrong is then known.
-func (s *Session) load(ctx context.Context, b *recipes.Bundle, set *recipes.Set, ckpt *safetensors.Checkpoint, progress func(done, total int64)) error {
-	if err := s.bind(ctx, b, set); err != nil {
-		return err
-	}
-	return loadWeights(ctx, s.dev, set.Weights, ckpt, progress)
 }
 
 func chooseSet(b *recipes.Bundle, precision string) (*recipes.Set, error) {
@@ -122,13 +151,8 @@ func checkModel(b *recipes.Bundle, dir string) error {
 }
 
 func newDevice(b *recipes.Bundle, set *recipes.Set, opt Options) (Device, error) {
-	open, ranks := opt.NewDevice, b.Manifest.Deployment.TensorParallel
-	if open == nil {
-		open = func(ranks int, bytes map[recipes.Buffer]int64) (Device, error) {
-			return NewHostDevice(host.Options{Ranks: ranks, Bytes: bytes, Threads: opt.Threads, Unfused: opt.Unfused})
-		}
-	}
-	dev, err := open(ranks, set.Info.Bytes)
+	ranks := b.Manifest.Deployment.TensorParallel
+	dev, err := opt.NewDevice(ranks, set.Info.Bytes)
 	if err != nil {
 		return nil, fmt.Errorf("allocate %d ranks: %w", ranks, err)
 	}

@@ -14,7 +14,7 @@ import (
 
 	"github.com/vbauerster/mpb/v8"
 
-	"quill/recipes"
+	"quill/runtime"
 )
 
 // run executes a command line in this process and returns its output.
@@ -150,13 +150,34 @@ func TestMeterLines(t *testing.T) {
 	}
 }
 
-// A device that the machine cannot hold is refused; Go would end the program.
-func TestDeviceBeyondMemory(t *testing.T) {
+// A session that the machine cannot hold is refused; the system would end the
+// program. Mapped weights take no memory of that kind.
+func TestSessionBeyondMemory(t *testing.T) {
 	if memory() == 0 {
 		t.Skip("the system does not say how much memory there is")
 	}
-	_, err := newDevice(8, map[recipes.Buffer]int64{recipes.Weights: 1 << 45})
-	if err == nil || !strings.Contains(err.Error(), "256.0 TiB of memory, this machine has ") {
-		t.Error(err)
+	const much = 1 << 48
+	for _, c := range []struct {
+		m    runtime.Memory
+		want []string // parts of the error
+		not  string
+	}{
+		{m: runtime.Memory{Mapped: much}},
+		{m: runtime.Memory{Buffers: much}, want: []string{"256.0 TiB of memory, this machine has "}, not: "quill pack"},
+		{m: runtime.Memory{Copied: much}, want: []string{"256.0 TiB of memory, this machine has ", "256.0 TiB weights, which take none after quill pack"}},
+	} {
+		err := admit(c.m)
+		if (err != nil) != (c.want != nil) {
+			t.Errorf("%+v: %v", c.m, err)
+			continue
+		}
+		for _, part := range c.want {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%+v: %v, want %q", c.m, err, part)
+			}
+		}
+		if c.not != "" && strings.Contains(err.Error(), c.not) {
+			t.Errorf("%+v: %v", c.m, err)
+		}
 	}
 }

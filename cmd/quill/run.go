@@ -18,15 +18,14 @@ import (
 const defaultMaxNew = 256
 
 type runOptions struct {
-	bundle    string
-	model     string
-	precision string
-	tokens    string
-	prompt    string
-	isText    bool // prompt is given, not tokens
-	maxNew    int
-	exact     bool // maxNew was asked for
-	json      bool
+	modelFlags
+	bundle string
+	tokens string
+	prompt string
+	isText bool // prompt is given, not tokens
+	maxNew int
+	exact  bool // maxNew was asked for
+	json   bool
 }
 
 func newRun() *cobra.Command {
@@ -61,7 +60,7 @@ last one of tokens and is not part of text.`,
 		},
 	}
 	f := cmd.Flags()
-	addModelFlags(cmd, &o.model, &o.precision)
+	o.modelFlags.add(cmd)
 	f.StringVar(&o.tokens, "tokens", "", "prompt as token ids: 1,2,3")
 	f.StringVar(&o.prompt, "prompt", "", "prompt as text in the wire format")
 	f.IntVar(&o.maxNew, "max-new", defaultMaxNew, "most tokens of the answer")
@@ -70,7 +69,7 @@ last one of tokens and is not part of text.`,
 }
 
 func (o *runOptions) check(cmd *cobra.Command) error {
-	if err := checkModelFlags(cmd, o.precision); err != nil {
+	if err := o.modelFlags.check(cmd); err != nil {
 		return err
 	}
 	isTokens := cmd.Flags().Changed("tokens")
@@ -102,7 +101,7 @@ func (o *runOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 			return errors.New("--prompt is empty")
 		}
 	}
-	s, err := openSession(ctx, o.bundle, o.model, o.precision, stderr)
+	s, err := openSession(ctx, o.bundle, o.options(), stderr)
 	if err != nil {
 		return err
 	}

@@ -19,13 +19,12 @@ import (
 const logitsName = "logits"
 
 type scoreOptions struct {
-	bundle    string
-	model     string
-	precision string
-	from      string
-	out       string
-	json      bool
-	feed      runtime.ScoreOptions
+	modelFlags
+	bundle string
+	from   string
+	out    string
+	json   bool
+	feed   runtime.ScoreOptions
 }
 
 func newScore() *cobra.Command {
@@ -62,7 +61,7 @@ decode batches; whatever they are, they must not change the logits.`,
 		},
 	}
 	f := cmd.Flags()
-	addModelFlags(cmd, &o.model, &o.precision)
+	o.modelFlags.add(cmd)
 	f.StringVar(&o.from, "tokens-from", "", "the sequence: a tensor of ids (I32 or I64, one dimension) in a file")
 	f.StringVar(&o.out, "out", "", "file to write")
 	f.IntVar(&o.feed.Chunk, "chunk", 0, "most tokens of a prefill step (default: what the deployment allows)")
@@ -75,7 +74,7 @@ decode batches; whatever they are, they must not change the logits.`,
 }
 
 func (o *scoreOptions) check(cmd *cobra.Command) error {
-	if err := checkModelFlags(cmd, o.precision); err != nil {
+	if err := o.modelFlags.check(cmd); err != nil {
 		return err
 	}
 	if err := needFlag(cmd, "tokens-from", "the sequence, as FILE.safetensors:TENSOR"); err != nil {
@@ -118,7 +117,7 @@ func (o *scoreOptions) run(ctx context.Context, stderr io.Writer) (*scored, erro
 	if err := checkOutput("--out", o.out, path, o.bundle, o.model); err != nil {
 		return nil, err
 	}
-	s, err := openSession(ctx, o.bundle, o.model, o.precision, stderr)
+	s, err := openSession(ctx, o.bundle, o.options(), stderr)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -77,7 +78,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if want == 0 {
 		return
 	}
-	if n := lines(text, `quill: `) - lines(text, `quill: (note|compiling|loading weights|scoring positions): `); n != 1 {
+	if n := lines(text, `quill: `) - lines(text, `quill: (note|compiling|loading weights|packing weights|checking weights|scoring positions): `); n != 1 {
 		ts.Fatalf("%d errors, want 1", n)
 	}
 	if ts.ReadFile("stdout") != "" {
@@ -285,6 +286,7 @@ var faults = map[string]struct {
 	"empty-shard":     {shard, func([]byte) []byte { return []byte{} }},
 	"noise-shard":     {shard, func(b []byte) []byte { return bytes.Repeat([]byte{0xa5}, len(b)) }},
 	"negative-shape":  {shard, swap(`"shape":\[\d+`, `"shape":[-1`)},
+	"touched":         {shard, lengthenHeader},
 	"renamed-tensor":  {"model.safetensors.index.json", swap(`"model\.llm\.norm\.weight"`, `"model.llm.nrom.weight"`)},
 	"index-is-list":   {"model.safetensors.index.json", func([]byte) []byte { return []byte("[]") }},
 	"config-nan":      {"config.json", swap(`"rms_norm_eps": [^,]+`, `"rms_norm_eps": NaN`)},
@@ -310,6 +312,13 @@ func swap(pattern, by string) func([]byte) []byte {
 		}
 		return append(append(bytes.Clone(b[:at[0]]), by...), b[at[1]:]...)
 	}
+}
+
+// lengthenHeader changes a file but not what it means.
+func lengthenHeader(b []byte) []byte {
+	n := binary.LittleEndian.Uint64(b)
+	longer := binary.LittleEndian.AppendUint64(nil, n+8)
+	return append(append(append(longer, b[8:8+n]...), "        "...), b[8+n:]...)
 }
 
 // overlap moves the second tensor of a header over the first, keeping the

@@ -8,15 +8,36 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"quill/recipes"
 	"quill/runtime"
-	"quill/runtime/host"
 )
 
-// addModelFlags adds the flags of commands that open a session.
-func addModelFlags(cmd *cobra.Command, model, precision *string) {
-	cmd.Flags().StringVar(model, "model", "", "directory of the checkpoint: config.json and safetensors")
-	cmd.Flags().StringVar(precision, "precision", "", "recipe set to use, bf16 or f32 (default: the bundle's first)")
+// modelFlags are the flags of commands that open a session.
+type modelFlags struct {
+	model, precision, weights string
+	threads                   int
+	unfused                   bool
+}
+
+func (o *modelFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.model, "model", "", "directory of the checkpoint: config.json and safetensors")
+	f.StringVar(&o.precision, "precision", "", "recipe set to use, bf16 or f32 (default: the bundle's first)")
+	f.StringVar(&o.weights, "weights", "", "file that quill pack made, or "+runtime.NoWeights+" (default: the one beside the bundle, if it fits)")
+	f.IntVar(&o.threads, "threads", 0, "threads of the CPU device; no result depends on it (default: one a processor)")
+	f.BoolVar(&o.unfused, "unfused", false, "execute every node on its own, which is slower and gives the same")
+}
+
+// check refuses values that no session has.
+func (o *modelFlags) check(cmd *cobra.Command) error {
+	if o.threads < 0 || cmd.Flags().Changed("threads") && o.threads == 0 {
+		return usagef("--threads %d: want at least 1", o.threads)
+	}
+	return checkModelFlags(cmd, o.precision)
+}
+
+// options are those of the session.
+func (o *modelFlags) options() runtime.Options {
+	return runtime.Options{Model: o.model, Precision: o.precision, Weights: o.weights, Threads: o.threads, Unfused: o.unfused}
 }
 
 func checkModelFlags(cmd *cobra.Command, precision string) error {
@@ -30,14 +51,12 @@ func checkModelFlags(cmd *cobra.Command, precision string) error {
 }
 
 // openSession opens a bundle under a meter and passes on its notes.
-func openSession(ctx context.Context, bundle, model, precision string, stderr io.Writer) (*runtime.Session, error) {
+func openSession(ctx context.Context, bundle string, opt runtime.Options, stderr io.Writer) (*runtime.Session, error) {
 	m := newMeter(stderr, "loading weights", size)
 	defer m.close()
-	s, err := runtime.Open(ctx, bundle, runtime.Options{
-		Model: model, Precision: precision,
-		Progress:  func(done, total int64) { m.update(done, total, "") },
-		NewDevice: newDevice,
-	})
+	opt.Progress = func(done, total int64) { m.update(done, total, "") }
+	opt.Admit = admit
+	s, err := runtime.Open(ctx, bundle, opt)
 	if err != nil {
 		return nil, err
 	}
@@ -47,16 +66,14 @@ func openSession(ctx context.Context, bundle, model, precision string, stderr io
 	return s, nil
 }
 
-// newDevice makes the CPU device, but not one larger than the machine.
-func newDevice(ranks int, bytes map[recipes.Buffer]int64) (runtime.Device, error) {
-	var need int64
-	for _, n := range bytes {
-		need += n * int64(ranks)
+// admit refuses sessions that are larger than the machine. Mapped weights are
+// not a part of that: they are page cache.
+func admit(m runtime.Memory) error {
+	err := checkMemory("they", m.Buffers+m.Copied)
+	if err != nil && checkMemory("they", m.Buffers) == nil {
+		err = fmt.Errorf("%w: of that are %s weights, which take none after quill pack", err, size(m.Copied))
 	}
-	if err := checkMemory("they", need); err != nil {
-		return nil, err
-	}
-	return runtime.NewHostDevice(host.Options{Ranks: ranks, Bytes: bytes})
+	return err
 }
 
 // checkMemory refuses what the machine cannot hold: running out of memory

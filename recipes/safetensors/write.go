@@ -23,6 +23,9 @@ import (
 // may be unaligned.
 const headerAlign = 8 // bytes
 
+// maxData is how large a data section can be: sizes of files stay in 63 bits.
+const maxData = 1 << 62 // bytes
+
 // Write writes a file. It is canonical: tensors lie in the order of their
 // names, keys are sorted, and equal input gives equal bytes whatever its order.
 // Empty metadata is left out.
@@ -65,23 +68,51 @@ func encode(w io.Writer, header []byte, tensors []Tensor) error {
 // encodeHeader checks tensors, which are sorted by name, and makes their
 // header, padded with spaces.
 func encodeHeader(tensors []Tensor, metadata map[string]string) ([]byte, error) {
-	b, err := appendMetadata([]byte{'{'}, metadata)
+	entries, err := layOut(tensors)
 	if err != nil {
 		return nil, err
 	}
+	for _, t := range tensors {
+		if err := t.check(); err != nil {
+			return nil, tensorError(t.Name, err)
+		}
+	}
+	return encodeEntries(entries, metadata)
+}
+
+// layOut checks tensors, which are sorted by name, apart from their Data, and
+// lays them out one after the other.
+func layOut(tensors []Tensor) ([]entry, error) {
+	entries := make([]entry, len(tensors))
 	at := int64(0)
 	for i, t := range tensors {
 		if err := checkName(tensors, i); err != nil {
 			return nil, tensorError(t.Name, err)
 		}
-		if err := t.check(); err != nil {
+		size, err := byteSize(t.DType, t.Shape)
+		if err == nil && size > maxData-at {
+			err = fmt.Errorf("the file would have more than %d bytes", int64(maxData))
+		}
+		if err != nil {
 			return nil, tensorError(t.Name, err)
 		}
+		entries[i] = entry{t.Name, t.DType, t.Shape, at, at + size}
+		at += size
+	}
+	return entries, nil
+}
+
+// encodeEntries makes the header of a file, padded with spaces.
+func encodeEntries(entries []entry, metadata map[string]string) ([]byte, error) {
+	b, err := appendMetadata([]byte{'{'}, metadata)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
 		if len(b) > 1 {
 			b = append(b, ',')
 		}
-		b = appendEntry(b, t, at)
-		at += int64(len(t.Data))
+		b = appendEntry(b, e)
 	}
 	b = append(b, '}')
 	for len(b)%headerAlign != 0 {
@@ -127,16 +158,15 @@ func appendMetadata(b []byte, metadata map[string]string) ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// appendEntry appends the name and the entry of a tensor whose data begins at
-// the given offset, in bytes.
-func appendEntry(b []byte, t Tensor, begin int64) []byte {
-	b = appendString(b, t.Name)
+// appendEntry appends the name and the entry of a tensor.
+func appendEntry(b []byte, e entry) []byte {
+	b = appendString(b, e.name)
 	b = append(b, `:{"dtype":`...)
-	b = appendString(b, t.DType)
+	b = appendString(b, e.dtype)
 	b = append(b, `,"shape":`...)
-	b = appendInts(b, t.Shape...)
+	b = appendInts(b, e.shape...)
 	b = append(b, `,"data_offsets":`...)
-	b = appendInts(b, begin, begin+int64(len(t.Data)))
+	b = appendInts(b, e.begin, e.end)
 	return append(b, '}')
 }
 
@@ -163,7 +193,18 @@ func appendString(b []byte, s string) []byte {
 
 // replace makes write's output the file at path. What was there stays until all
 // of the new file is on the disk: a crash leaves the one or the other.
-func replace(path string, write func(io.Writer) error) (err error) {
+func replace(path string, write func(io.Writer) error) error {
+	return replaceFile(path, func(f *os.File) error {
+		w := bufio.NewWriter(f)
+		if err := write(w); err != nil {
+			return err
+		}
+		return w.Flush()
+	})
+}
+
+// replaceFile is replace for a write that wants the file itself.
+func replaceFile(path string, write func(*os.File) error) (err error) {
 	f, err := createTemp(filepath.Dir(path))
 	if err != nil {
 		return err
@@ -175,11 +216,7 @@ func replace(path string, write func(io.Writer) error) (err error) {
 			_ = os.Remove(f.Name())
 		}
 	}()
-	w := bufio.NewWriter(f)
-	if err = write(w); err != nil {
-		return err
-	}
-	if err = w.Flush(); err != nil {
+	if err = write(f); err != nil {
 		return err
 	}
 	if err = f.Sync(); err != nil {

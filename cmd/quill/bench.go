@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"runtime/pprof"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"quill/ir/inkling"
+	"quill/runtime"
+	"quill/runtime/host/kern"
+)
+
+type benchOptions struct {
+	modelFlags
+	bundle  string
+	prefill int
+	batch   int
+	decode  int
+	warmup  int
+	pprof   string
+	trace   string
+	json    bool
+}
+
+func newBench() *cobra.Command {
+	var o benchOptions
+	cmd := &cobra.Command{
+		Use:   "bench BUNDLE.quill --model DIR",
+		Short: "Measure a bundle against what the machine can do",
+		Long: `Prefill sequences of random tokens, decode steps of all of them together, and
+report how fast that was: by phase, by kind of node, and against the roofs of the
+machine, which are measured before and after with the same threads.
+
+Bytes and operations are what the model needs at least, worked out from its
+configuration: a decode step reads each weight once, of the experts those that
+were chosen, and of the cache what each layer sees; a prefill takes two
+operations for each weight of a token, causal attention, and one row of logits.
+
+Times are of a run without a trace; a second, shorter run with one is for the
+shares of kinds of nodes. --trace writes it for https://ui.perfetto.dev, --pprof
+writes a CPU profile of the first run.`,
+		Example: examples(
+			"quill bench chat.quill --model models/chat",
+			"quill bench chat.quill --model models/chat --prefill 1024 --batch 8 --decode 64 --json",
+			"quill bench chat.quill --model models/chat --threads 1 --pprof cpu.prof --trace trace.json",
+		),
+		Args: oneArg("BUNDLE.quill"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.bundle = args[0]
+			if err := o.check(cmd); err != nil {
+				return err
+			}
+			r, err := o.run(cmd.Context(), cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			if o.json {
+				return writeJSON(cmd.OutOrStdout(), r)
+			}
+			return r.print(cmd.OutOrStdout())
+		},
+	}
+	f := cmd.Flags()
+	o.modelFlags.add(cmd)
+	f.IntVar(&o.prefill, "prefill", 128, "tokens of each prompt")
+	f.IntVar(&o.batch, "batch", 1, "sequences that are decoded together")
+	f.IntVar(&o.decode, "decode", 32, "decode steps; 0 measures the prefill only")
+	f.IntVar(&o.warmup, "warmup", 2, "decode steps, and if there are any one prefill, that are not measured")
+	f.StringVar(&o.pprof, "pprof", "", "file to write a CPU profile to")
+	f.StringVar(&o.trace, "trace", "", "file to write a trace to, as JSON for Perfetto")
+	f.BoolVar(&o.json, "json", false, "print the report as JSON")
+	return cmd
+}
+
+func (o *benchOptions) check(cmd *cobra.Command) error {
+	if err := o.modelFlags.check(cmd); err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		name    string
+		v, from int
+	}{{"prefill", o.prefill, 1}, {"batch", o.batch, 1}, {"decode", o.decode, 0}, {"warmup", o.warmup, 0}} {
+		if f.v < f.from {
+			return usagef("--%s %d: want at least %d", f.name, f.v, f.from)
+		}
+	}
+	return nil
+}
+
+// run measures and writes the files.
+func (o *benchOptions) run(ctx context.Context, stderr io.Writer) (*benchReport, error) {
+	for _, f := range []struct{ flag, path string }{{"--pprof", o.pprof}, {"--trace", o.trace}} {
+		if f.path == "" {
+			continue
+		}
+		if err := checkOutput(f.flag, f.path, o.bundle, o.model, o.weights); err != nil {
+			return nil, err
+		}
+	}
+	if err := o.fitsBundle(); err != nil { // before the weights load
+		return nil, err
+	}
+	kernels, err := kern.FromEnv()
+	if err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	s, err := openSession(ctx, o.bundle, o.options(), stderr)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close() // everything was read from it
+	loaded, peak := time.Since(start), peakMemory()
+	config, err := inkling.ReadConfig(filepath.Join(o.model, "config.json"))
+	if err != nil {
+		return nil, err
+	}
+	m, err := o.measure(ctx, s, kernels, stderr)
+	if err != nil {
+		return nil, err
+	}
+	r := o.report(s, config, kernels, m)
+	r.LoadSeconds, r.PeakBytes = loaded.Seconds(), max(peak, m.peak)
+	if o.trace != "" {
+		return r, o.writeTrace(m)
+	}
+	return r, nil
+}
+
+// usedThreads is how many threads the device has.
+func (o *benchOptions) usedThreads() int {
+	if o.threads > 0 {
+		return o.threads
+	}
+	return goruntime.GOMAXPROCS(0)
+}
+
+// measured is what the runs gave.
+type measured struct {
+	roofs           roofs
+	peak            int64 // bytes
+	prefill, decode []time.Duration
+	prefillTrace    *recording
+	decodeTrace     *recording // nil if there were no steps
+}
+
+func (o *benchOptions) measure(ctx context.Context, s *runtime.Session, k kern.Kernels, stderr io.Writer) (*measured, error) {
+	b := newBencher(o, s, stderr)
+	defer b.close()
+	if o.warmup > 0 {
+		if err := b.prefillOnce(ctx, "warm-up"); err != nil {
+			return nil, err
+		}
+	}
+	m := &measured{}
+	before, err := measureRoofs(ctx, k, o.usedThreads())
+	if err != nil {
+		return nil, err
+	}
+	resetPeak()
+	if err := o.profiled(func() error { return m.run(ctx, b) }); err != nil {
+		return nil, err
+	}
+	m.peak = peakMemory()
+	after, err := measureRoofs(ctx, k, o.usedThreads())
+	if err != nil {
+		return nil, err
+	}
+	m.roofs = before.better(after)
+	return m, m.record(ctx, b)
+}
+
+// run is the measured run.
+func (m *measured) run(ctx context.Context, b *bencher) (err error) {
+	if m.prefill, err = b.prefillBatch(ctx); err != nil || b.opt.decode == 0 {
+		return err
+	}
+	if _, err = b.decode(ctx, b.opt.warmup, "warm-up"); err != nil {
+		return err
+	}
+	m.decode, err = b.decode(ctx, b.opt.decode, "decode")
+	return err
+}
+
+// record is the traced run.
+func (m *measured) record(ctx context.Context, b *bencher) (err error) {
+	if b.opt.decode > 0 {
+		if m.decodeTrace, err = b.traceDecode(ctx); err != nil {
+			return err
+		}
+	}
+	b.closeBatch() // it may be all that the session takes
+	m.prefillTrace, err = b.tracePrefill(ctx)
+	return err
+}
+
+// profiled runs f under the CPU profile, if one is wanted. If f fails there is
+// no file.
+func (o *benchOptions) profiled(f func() error) error {
+	if o.pprof == "" {
+		return f()
+	}
+	return writeFile(o.pprof, func(w io.Writer) error {
+		if err := pprof.StartCPUProfile(w); err != nil {
+			return err
+		}
+		defer pprof.StopCPUProfile()
+		return f()
+	})
+}
+
+func (o *benchOptions) writeTrace(m *measured) error {
+	recordings := []recording{*m.prefillTrace}
+	if m.decodeTrace != nil {
+		recordings = append(recordings, *m.decodeTrace)
+	}
+	return writeFile(o.trace, func(w io.Writer) error { return writeChrome(w, recordings) })
+}
+
+// writeFile creates a file; if write fails there is none.
+func writeFile(path string, write func(io.Writer) error) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(write(f), f.Close())
+	if err != nil {
+		_ = os.Remove(path) // err is what counts
+	}
+	return err
+}

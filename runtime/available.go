@@ -1,0 +1,76 @@
+package runtime
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// availableMemory is how many bytes this process can have without others having
+// to give theirs up, 0 where the system does not say: what Linux calls
+// available, or less where a control group allows less. root is the root of the
+// file system.
+func availableMemory(root fs.FS) int64 {
+	have := memAvailable(root)
+	for _, limit := range cgroupLimits(root) {
+		if have == 0 || limit < have {
+			have = limit
+		}
+	}
+	return have
+}
+
+func memAvailable(root fs.FS) int64 {
+	text, err := fs.ReadFile(root, "proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		var kib int64
+		if n, _ := fmt.Sscanf(lines.Text(), "MemAvailable: %d kB", &kib); n == 1 {
+			return kib * 1024
+		}
+	}
+	return 0
+}
+
+// cgroupLimits are the limits of the groups that the process is in, those of
+// their parents included. Lines of proc/self/cgroup are id:controllers:path.
+func cgroupLimits(root fs.FS) []int64 {
+	text, err := fs.ReadFile(root, "proc/self/cgroup")
+	if err != nil {
+		return nil
+	}
+	var limits []int64
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		f := strings.SplitN(lines.Text(), ":", 3)
+		switch {
+		case len(f) < 3:
+		case f[1] == "": // version 2
+			limits = append(limits, limitsUpward(root, "sys/fs/cgroup", f[2], "memory.max")...)
+		case strings.Contains(","+f[1]+",", ",memory,"):
+			limits = append(limits, limitsUpward(root, "sys/fs/cgroup/memory", f[2], "memory.limit_in_bytes")...)
+		}
+	}
+	return limits
+}
+
+// limitsUpward reads the limit of a group and of those that it is in. Within a
+// container the outer ones may be out of sight, and the group at the mount.
+func limitsUpward(root fs.FS, mount, group, file string) []int64 {
+	var limits []int64
+	for dir := path.Clean("/" + group); ; dir = path.Dir(dir) {
+		if text, err := fs.ReadFile(root, path.Join(mount, dir, file)); err == nil {
+			if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil { // not "max"
+				limits = append(limits, n)
+			}
+		}
+		if dir == "/" {
+			return limits
+		}
+	}
+}
