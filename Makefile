@@ -42,9 +42,14 @@ lint:
 generate:
 	$(GO) generate ./...
 
-bench:
+# Ratios to what the machine can do, measured in the same run. A synthetic
+# checkpoint of 7.3 GB is made once, below out.
+bench: build
 	$(GO) test -run "^$$" -bench . -benchtime 10x ./ir/inkling
 	$(GO) test -run "^$$" -bench . -benchtime 2s ./cmd/quill/e2e
+	QUILL_ROOFS=1 $(GO) test -count=1 -run Ratios -v ./runtime/host/kern
+	$(GO) test -run "^$$" -bench 'Product|MoE' -benchtime 1x ./runtime/host
+	./testdata/demo/bench.sh $(OUT)/bench
 
 clean:
 	rm -rf bin $(OUT)
