@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -445,4 +447,28 @@ func TestPackErrorOfFullDisk(t *testing.T) {
 	require.ErrorIs(t, packError("x.weights", 4096, full), syscall.ENOSPC)
 	require.EqualError(t, packError("x.weights", 4096, os.ErrPermission), "packed weights x.weights: permission denied")
 	require.NoError(t, packError("x.weights", 4096, nil))
+}
+
+// Whatever a header says, it is an error, does not fit the bundle, or leads to
+// bytes within its image only.
+func FuzzPackHeader(f *testing.F) {
+	b := tinyBundle(f)
+	h := PackHeader{
+		Format: PackVersion, Model: "abc", Precision: "bf16", TensorParallel: 2, Weights: b.Sets[0].hash(),
+		All: true, Bytes: 2 * PackAlign, SHA256: strings.Repeat("0", 64), Runs: []Run{{Bytes: 72, Copies: 2}},
+	}
+	require.NoError(f, h.CheckFor(b, &b.Sets[0]))
+	text, err := json.Marshal(&h)
+	require.NoError(f, err)
+	f.Add(text)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var p Packed
+		set := &b.Sets[0]
+		if p.decode(text) != nil || p.Header.CheckFor(b, set) != nil {
+			return
+		}
+		for _, piece := range p.Header.Packing().Pieces(set.Weights, 2) {
+			require.LessOrEqual(t, piece.At+piece.Weight.Bytes(), p.Header.Bytes)
+		}
+	})
 }

@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -22,6 +24,16 @@ func availableMemory(root fs.FS) int64 {
 		}
 	}
 	return have
+}
+
+// MemoryLimit is the most memory, in bytes, that control groups let this process
+// have, 0 if they do not limit it.
+func MemoryLimit() int64 {
+	limits := cgroupLimits(os.DirFS("/"))
+	if len(limits) == 0 {
+		return 0
+	}
+	return slices.Min(limits)
 }
 
 func memAvailable(root fs.FS) int64 {

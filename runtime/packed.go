@@ -50,7 +50,7 @@ func (o *opener) open() (_ *weights, err error) {
 			return nil, err
 		}
 	}
-	return w, o.fill(w)
+	return w, o.arrange(w)
 }
 
 // findPacked looks for packed weights that were made for the bundle.
@@ -140,8 +140,8 @@ func openCheckpoint(b *recipes.Bundle, dir string) (*safetensors.Checkpoint, []s
 	return ckpt, notes, nil
 }
 
-// fill decides where every slot lies and maps it there.
-func (o *opener) fill(w *weights) (err error) {
+// arrange decides where every slot lies and maps it there.
+func (o *opener) arrange(w *weights) (err error) {
 	if o.packed != nil {
 		w.packing, w.start = o.packed.Header.Packing(), o.packed.Start
 	} else {

@@ -82,6 +82,9 @@ func checkMemory(what string, need int64) error {
 	if have := memory(); have > 0 && need > have {
 		return fmt.Errorf("%s need %s of memory, this machine has %s", what, size(need), size(have))
 	}
+	if most := runtime.MemoryLimit(); most > 0 && need > most {
+		return fmt.Errorf("%s need %s of memory, this process may have %s", what, size(need), size(most))
+	}
 	return nil
 }
 
