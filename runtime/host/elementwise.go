@@ -205,13 +205,6 @@ func add[T number](y, a, b []T) {
 	}
 }
 
-func sub[T number](y, a, b []T) {
-	a, b = a[:len(y)], b[:len(y)]
-	for i := range y {
-		y[i] = a[i] - b[i]
-	}
-}
-
 func mult[T number](y, a, b []T) {
 	a, b = a[:len(y)], b[:len(y)]
 	for i := range y {
@@ -232,14 +225,6 @@ func maximum[T number](y, a, b []T) {
 	a, b = a[:len(y)], b[:len(y)]
 	for i := range y {
 		y[i] = max(a[i], b[i])
-	}
-}
-
-// minimum is NaN where either operand is.
-func minimum[T number](y, a, b []T) {
-	a, b = a[:len(y)], b[:len(y)]
-	for i := range y {
-		y[i] = min(a[i], b[i])
 	}
 }
 
@@ -302,10 +287,6 @@ func each(f func(float64) float64) func(y, x []float32) {
 		}
 	}
 }
-
-func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
-
-func silu(x float64) float64 { return x * sigmoid(x) }
 
 // softplus is log(1 + exp(x)), written so that it neither overflows nor loses
 // small results.

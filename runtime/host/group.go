@@ -42,7 +42,6 @@ type value struct {
 	fetch int // where a value from outside is, or none
 	base  int // value that this one's rows are parts of, or none
 	at    int // bytes from there
-	rows  int // bytes between the rows of a base in memory of the thread
 	buf   int // that memory, or none
 	out   int // operand of the unit that this value is written to, or none
 	keys  bool

@@ -78,33 +78,6 @@ func narrow(y []uint16, x []float32) {
 	}
 }
 
-// floats reads n elements from the f32 or bf16 tensor m, beginning at element
-// at. f32 is returned in place; bf16 is widened into buf.
-func floats(m []byte, wide bool, at, n int, buf []float32) []float32 {
-	if !wide {
-		return as[float32](m)[at : at+n]
-	}
-	widen(buf[:n], as[uint16](m)[at:at+n])
-	return buf[:n]
-}
-
-// store rounds x into the f32 or bf16 tensor m at element at.
-func store(m []byte, wide bool, at int, x []float32) {
-	if !wide {
-		copy(as[float32](m)[at:at+len(x)], x)
-		return
-	}
-	narrow(as[uint16](m)[at:at+len(x)], x)
-}
-
-// round rounds to the element type: to bf16 if wide, else not at all.
-func round(v float32, wide bool) float32 {
-	if wide {
-		return dtype.RoundBF16(v)
-	}
-	return v
-}
-
 // sizeOf is the size of an element of T.
 func sizeOf[T any]() int {
 	var zero T
@@ -169,12 +142,6 @@ func broadcastPattern(src, dst []int) pattern {
 	return newPattern(dst, strides)
 }
 
-// isDense reports whether result and source are the same sequence.
-func (p *pattern) isDense() bool { return len(p.dims) == 1 && p.strides[0] == 1 }
-
-// isScalar reports whether all elements come from source element 0.
-func (p *pattern) isScalar() bool { return len(p.dims) == 1 && p.strides[0] == 0 }
-
 // expand fills dst with the pattern's elements start, start+1, … of src.
 func expand[T any](dst, src []T, p *pattern, start int) {
 	if len(dst) == 0 {
@@ -219,20 +186,5 @@ func expand[T any](dst, src []T, p *pattern, start int) {
 			at -= idx[i] * p.strides[i]
 			idx[i] = 0
 		}
-	}
-}
-
-// sized holds one kernel per element size, for nodes that move bits and do not
-// care what they mean.
-func sized(size int, b1, b2, b4, b8 runFunc) runFunc {
-	switch size {
-	case 1:
-		return b1
-	case 2:
-		return b2
-	case 4:
-		return b4
-	default:
-		return b8
 	}
 }

@@ -411,7 +411,6 @@ type multiply struct {
 	transposed bool // B is [n, k]
 	wide       bool // bf16 operands
 	wideY      bool
-	matrix     int    // value of B: its rows are the lane's
 	scratch    region // for the transposed form, in tile.tmp
 	sums       region // f32 rows of a bf16 result
 }

@@ -16,9 +16,8 @@ type tile struct {
 	backing []lane
 	tmp     []byte // for the operation that executes
 	mem     *mem
-	// floor and full: see span.
+	// floor is what the largest score of a row must reach: see span.
 	floor float32
-	full  bool
 }
 
 // lane is the rows of one value: the first one begins at p.

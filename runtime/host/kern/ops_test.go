@@ -75,8 +75,10 @@ var floatOps = []choice[float32, float32, float32]{
 	fn1("Div1", Kernels.Div1, quot64),
 	fn1("Max1", Kernels.Max1, max64),
 	fn1("Min1", Kernels.Min1, min64),
-	{"MulAdd", func(s Kernels, y []float32, _ []uint8, a, b []float32) { s.MulAdd(y, a, b) },
-		func(y float32, _ uint8, a, b float32) float32 { return sum64(y, prod64(a, b)) }, false},
+	{
+		"MulAdd", func(s Kernels, y []float32, _ []uint8, a, b []float32) { s.MulAdd(y, a, b) },
+		func(y float32, _ uint8, a, b float32) float32 { return sum64(y, prod64(a, b)) }, false,
+	},
 	{"Axpy", func(s Kernels, y []float32, _ []uint8, a, b []float32) {
 		if len(b) > 0 {
 			s.Axpy(y, b[0], a)
