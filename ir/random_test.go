@@ -477,8 +477,8 @@ func (g *gen) build(def *ops.Op) {
 		if g.m.TP > 1 && g.chance("sharded", 70) {
 			d = Shard(0, g.m.TP)
 		}
-		if d.Kind != Sharded {
-			return
+		if d.Kind != Sharded || d.Ways != g.m.TP {
+			return // ranks that hold the same part have no fill of their own
 		}
 		rows := int64(g.intn("rows", 4) + 1)
 		table := g.param(T(g.dtypeFor(ops.AnyFloat), D(rows), g.size()).With(d))
