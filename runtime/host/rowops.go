@@ -419,10 +419,7 @@ type multiply struct {
 func newProduct(k kern.Kernels, p multiply, rows int) operation {
 	tmp := 0
 	if p.transposed {
-		size := k.ScratchF32(rows, p.k)
-		if p.wide {
-			size = k.ScratchBF16(rows, p.k)
-		}
+		size := arithmetic{k, p.wide}.dotsScratch(rows, p.k) // tiles at the end are lower
 		p.scratch = region{0, size}
 		tmp = int(align(int64(size)))
 	}
