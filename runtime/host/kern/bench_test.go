@@ -49,3 +49,36 @@ func BenchmarkGemm(b *testing.B) {
 		}
 	}
 }
+
+func BenchmarkFew(b *testing.B) {
+	w := operands(readBytes / 2)
+	for _, s := range tiers()[1:] {
+		for threads := 1; threads <= 2; threads++ {
+			for _, k := range []int{256, 1024, 4096, 11008} {
+				for _, m := range []int{2, 3, 4, 6, 8, 12, 16} {
+					b.Run(fmt.Sprintf("bf16/%v/m=%d/k=%d/threads=%d", s.Tier(), m, k, threads), func(b *testing.B) {
+						benchmark(b, "of-roof", func(runs int) float64 {
+							return fewRatio(w, s.GemmBF16, s.ScratchBF16(m, k), s.bf16().arith, m, k, threads, runs)
+						})
+					})
+				}
+			}
+		}
+	}
+}
+
+func BenchmarkMul(b *testing.B) {
+	h, f := operands(1<<22), floats(1<<22)
+	for _, s := range tiers()[1:] {
+		for _, sh := range [][3]int{{1, 128, 512}, {4, 64, 64}, {4, 128, 1024}, {16, 128, 4096}, {64, 128, 1024}, {7, 100, 333}, {512, 1024, 16}} {
+			m, n, k := sh[0], sh[1], sh[2]
+			name := fmt.Sprintf("%v/%dx%dx%d", s.Tier(), m, n, k)
+			b.Run("bf16/"+name, func(b *testing.B) {
+				benchmark(b, "of-peak", func(runs int) float64 { return mulRatio(h, s.MulBF16, s.f32().arith, m, n, k, runs) })
+			})
+			b.Run("f32/"+name, func(b *testing.B) {
+				benchmark(b, "of-peak", func(runs int) float64 { return mulRatio(f, s.MulF32, s.f32().arith, m, n, k, runs) })
+			})
+		}
+	}
+}

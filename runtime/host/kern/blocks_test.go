@@ -10,11 +10,11 @@ import (
 
 // Shapes that are cut into several blocks of x and several groups of chunks.
 func TestBlocks(t *testing.T) {
-	for _, sh := range [][3]int{{300, 13, 5000}, {130, 9, 2100}, {40, 21, 9000}, {500, 5, 1023}, {97, 4, 4097}} {
+	for _, sh := range [][3]int{{300, 13, 5000}, {130, 9, 2100}, {40, 21, 9000}, {500, 5, 1023}, {97, 4, 4097}, {700, 20, 100}, {80, 17, 512}, {16, 9, 9000}} {
 		m, n, k := sh[0], sh[1], sh[2]
 		t.Run(fmt.Sprint(sh), func(t *testing.T) {
 			t.Parallel()
-			p := newProblem(rand.New(rand.NewPCG(3, uint64(k))), m, n, k)
+			p := newProblem(rand.New(rand.NewPCG(3, uint64(k))), false, m, n, k)
 			for _, s := range tiers()[1:] {
 				need := max(s.ScratchBF16(m, k), s.ScratchF32(m, k))
 				p.run(t, s, n+1, make([]byte, need))
@@ -51,8 +51,17 @@ func TestEmpty(t *testing.T) {
 		if y[0] != canary {
 			t.Fatal("written", y)
 		}
+		s.MulF32(y, 2, nil, 3, make([]float32, 6), 2, 0, 2, 3)
+		if y[0] != canary {
+			t.Fatal("written", y)
+		}
 		s.GemmBF16(y[:3], 2, nil, 3, nil, 3, 2, 1, 0, nil)
 		s.GemvF32(y[3:], nil, nil, 0, 1, 0)
+		if y[0] != 0 || y[1] != canary || y[2] != 0 || y[3] != 0 {
+			t.Fatal(y)
+		}
+		y[0], y[2] = canary, canary
+		s.MulBF16(y[:3], 2, nil, 3, nil, 3, 2, 1, 0)
 		if y[0] != 0 || y[1] != canary || y[2] != 0 || y[3] != 0 {
 			t.Fatal(y)
 		}
@@ -71,6 +80,11 @@ func TestChecks(t *testing.T) {
 		"y":       func() { s.GemvF32(make([]float32, 1), make([]float32, 4), make([]float32, 8), 4, 2, 4) },
 		"gemm y":  func() { s.GemmF32(make([]float32, 4), 3, make([]float32, 8), 4, make([]float32, 8), 4, 2, 2, 4, nil) },
 		"scratch": func() { s.GemmF32(make([]float32, 4), 2, make([]float32, 8), 4, make([]float32, 8), 4, 2, 2, 4, nil) },
+		"stride":  func() { s.GemvF32(make([]float32, 2), make([]float32, 4), make([]float32, 8), -4, 2, 4) },
+		"mul w":   func() { s.MulF32(make([]float32, 4), 2, make([]float32, 8), 4, make([]float32, 9), 3, 2, 2, 4) },
+		"mul x":   func() { s.MulBF16(make([]float32, 4), 2, make([]uint16, 8), 5, make([]uint16, 9), 2, 2, 2, 4) },
+		"add":     func() { s.Add(make([]float32, 3), make([]float32, 4), make([]float32, 4)) },
+		"select":  func() { s.Select32(make([]uint32, 4), make([]uint8, 4), make([]uint32, 4), make([]uint32, 3)) },
 		"extent":  func() { s.GemvF32(make([]float32, 4), nil, nil, 0, 4, -1) },
 		"overlap": func() { s.GemmF32(make([]float32, 9), 1, make([]float32, 8), 4, make([]float32, 8), 4, 2, 2, 4, nil) },
 	} {
@@ -90,7 +104,7 @@ func TestRanges(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	for _, m := range []int{1, 2, 17} {
 		const n, k = 203, 777
-		p := newProblem(r, m, n, k)
+		p := newProblem(r, false, m, n, k)
 		for _, s := range tiers()[1:] {
 			for _, threads := range []int{1, 2, 3, 7} {
 				y := make([]float32, m*n)
@@ -98,7 +112,7 @@ func TestRanges(t *testing.T) {
 				for i := range threads {
 					wg.Go(func() {
 						n0, n1 := Split(n, threads, i)
-						s.GemmBF16(y[n0:], n, p.xh, k, p.wh[n0*k:n1*k], k, m, n1-n0, k, make([]byte, s.ScratchBF16(m, k)))
+						s.GemmBF16(y[n0:], n, p.xh, p.ldx, p.wh[n0*p.ldw:], p.ldw, m, n1-n0, k, make([]byte, s.ScratchBF16(m, k)))
 					})
 				}
 				wg.Wait()
@@ -132,21 +146,33 @@ func TestSplit(t *testing.T) {
 
 func TestNoAllocations(t *testing.T) {
 	const m, n, k = 9, 21, 333
-	p := newProblem(rand.New(rand.NewPCG(5, 5)), m, n, k)
+	p := newProblem(rand.New(rand.NewPCG(5, 5)), false, m, n, k)
 	y, h := make([]float32, m*n), make([]uint16, m*n)
+	b, i := make([]uint8, m*n), make([]int32, m*n)
 	for _, s := range tiers() {
 		scratch := make([]byte, max(s.ScratchBF16(m, k), s.ScratchF32(m, k)))
 		for name, f := range map[string]func(){
-			"GemvBF16": func() { s.GemvBF16(y, p.xh, p.wh, k, n, k) },
-			"GemvF32":  func() { s.GemvF32(y, p.x, p.w, k, n, k) },
-			"GemmBF16": func() { s.GemmBF16(y, n, p.xh, k, p.wh, k, m, n, k, scratch) },
-			"GemmF32":  func() { s.GemmF32(y, n, p.x, k, p.w, k, m, n, k, scratch) },
+			"GemvBF16": func() { s.GemvBF16(y, p.xh, p.wh, p.ldw, n, k) },
+			"GemvF32":  func() { s.GemvF32(y, p.x, p.w, p.ldw, n, k) },
+			"GemmBF16": func() { s.GemmBF16(y, n, p.xh, p.ldx, p.wh, p.ldw, m, n, k, scratch) },
+			"GemmF32":  func() { s.GemmF32(y, n, p.x, p.ldx, p.w, p.ldw, m, n, k, scratch) },
 			"Widen":    func() { s.Widen(y, h) },
 			"Narrow":   func() { s.Narrow(h, y) },
 			"Axpy":     func() { s.Axpy(y, 0.5, y) },
 			"Exp":      func() { s.Exp(y, y) },
 			"SiLU":     func() { s.SiLU(y, y) },
 			"Dot":      func() { y[0] = s.DotF32(p.x, p.x) },
+			"MulF32":   func() { s.MulF32(y, n, p.x, 0, p.x, 0, m, n, 9) },
+			"MulBF16":  func() { s.MulBF16(y, n, p.xh, 0, p.xh, 0, m, n, 9) },
+			"Add":      func() { s.Add(y, y, y) },
+			"Max1":     func() { s.Max1(y, y, 1) },
+			"MulAdd":   func() { s.MulAdd(y, y, y) },
+			"Sum":      func() { y[0] = s.Sum(y) },
+			"MaxOf":    func() { y[0] = s.MaxOf(y) },
+			"Less":     func() { s.LessI32s(b, i, 3) },
+			"And":      func() { s.And8(b, b, b) },
+			"Select":   func() { s.Select16c(h, b, h, 1) },
+			"Pick":     func() { s.Pick16(h, h, i) },
 		} {
 			if n := testing.AllocsPerRun(20, f); n != 0 {
 				t.Errorf("%v %s: %v allocations", s.Tier(), name, n)

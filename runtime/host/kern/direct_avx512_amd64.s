@@ -6,6 +6,9 @@
 // func directBF16x512(t *tile)
 TEXT ·directBF16x512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), DX
+	MOVQ tile_fetch+8(DX), R12
+	MOVQ tile_fetch+16(DX), R13
+	MOVQ tile_fetch+24(DX), R14
 	MOVQ tile_a(DX), SI
 	MOVQ tile_b(DX), BX
 	MOVQ tile_y(DX), DI
@@ -21,11 +24,8 @@ TEXT ·directBF16x512(SB), NOSPLIT, $0-8
 	JEQ rows4
 	CMPQ AX, $5
 	JEQ rows5
-	MOVQ tile_fetch+0(DX), R9
-	MOVQ tile_fetch+8(DX), R12
-	MOVQ tile_fetch+16(DX), R13
-	MOVQ tile_fetch+24(DX), R14
 	KMOVD tile_tail(DX), K1
+	MOVQ tile_fetch(DX), R9
 	MOVQ DI, R10
 	LONG $0x0a0d0f41 // PREFETCHW (R10)
 	ADDQ R8, R10
@@ -273,6 +273,7 @@ done6:
 
 rows5:
 	KMOVD tile_tail(DX), K1
+	MOVQ tile_fetch(DX), R9
 	MOVQ DI, R10
 	LONG $0x0a0d0f41 // PREFETCHW (R10)
 	ADDQ R8, R10
@@ -485,6 +486,7 @@ done5:
 
 rows4:
 	KMOVD tile_tail(DX), K1
+	MOVQ tile_fetch(DX), R9
 	MOVQ DI, R10
 	LONG $0x0a0d0f41 // PREFETCHW (R10)
 	ADDQ R8, R10
@@ -662,6 +664,7 @@ done4:
 
 rows3:
 	KMOVD tile_tail(DX), K1
+	MOVQ tile_fetch(DX), R9
 	MOVQ DI, R10
 	LONG $0x0a0d0f41 // PREFETCHW (R10)
 	ADDQ R8, R10
@@ -804,6 +807,7 @@ done3:
 
 rows2:
 	KMOVD tile_tail(DX), K1
+	MOVQ tile_fetch(DX), R9
 	MOVQ DI, R10
 	LONG $0x0a0d0f41 // PREFETCHW (R10)
 	ADDQ R8, R10
@@ -912,6 +916,9 @@ done2:
 // func directF32x512(t *tile)
 TEXT ·directF32x512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), DX
+	MOVQ tile_fetch+8(DX), R12
+	MOVQ tile_fetch+16(DX), R13
+	MOVQ tile_fetch+24(DX), R14
 	MOVQ tile_a(DX), SI
 	MOVQ tile_b(DX), BX
 	MOVQ tile_y(DX), DI
@@ -927,11 +934,8 @@ TEXT ·directF32x512(SB), NOSPLIT, $0-8
 	JEQ rows4
 	CMPQ AX, $5
 	JEQ rows5
-	MOVQ tile_fetch+0(DX), R9
-	MOVQ tile_fetch+8(DX), R12
-	MOVQ tile_fetch+16(DX), R13
-	MOVQ tile_fetch+24(DX), R14
 	KMOVD tile_tail(DX), K1
+	MOVQ tile_fetch(DX), R9
 	MOVQ DI, R10
 	LONG $0x0a0d0f41 // PREFETCHW (R10)
 	ADDQ R8, R10
@@ -1179,6 +1183,7 @@ done6:
 
 rows5:
 	KMOVD tile_tail(DX), K1
+	MOVQ tile_fetch(DX), R9
 	MOVQ DI, R10
 	LONG $0x0a0d0f41 // PREFETCHW (R10)
 	ADDQ R8, R10
@@ -1391,6 +1396,7 @@ done5:
 
 rows4:
 	KMOVD tile_tail(DX), K1
+	MOVQ tile_fetch(DX), R9
 	MOVQ DI, R10
 	LONG $0x0a0d0f41 // PREFETCHW (R10)
 	ADDQ R8, R10
@@ -1568,6 +1574,7 @@ done4:
 
 rows3:
 	KMOVD tile_tail(DX), K1
+	MOVQ tile_fetch(DX), R9
 	MOVQ DI, R10
 	LONG $0x0a0d0f41 // PREFETCHW (R10)
 	ADDQ R8, R10
@@ -1710,6 +1717,7 @@ done3:
 
 rows2:
 	KMOVD tile_tail(DX), K1
+	MOVQ tile_fetch(DX), R9
 	MOVQ DI, R10
 	LONG $0x0a0d0f41 // PREFETCHW (R10)
 	ADDQ R8, R10

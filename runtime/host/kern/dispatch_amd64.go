@@ -23,6 +23,29 @@ func (f *format) direct(t *tile) {
 	}
 }
 
+// fewTile runs the tile function for streams.
+func (f *format) fewTile(t *tile) {
+	if f.arith == dot512 {
+		fewBF16x512(t)
+	} else {
+		fewF32x512(t)
+	}
+}
+
+// shortTile runs the tile function for a transposed panel of w.
+func (f *format) shortTile(t *tile) {
+	if f.arith == dot512 {
+		shortBF16x512(t)
+	} else {
+		shortF32x512(t)
+	}
+}
+
+// transpose transposes 16 rows of size bytes.
+func transpose(dst, src unsafe.Pointer, ld, size int) {
+	transposex512(dst, src, ld, size/vector, 1<<(size%vector/2)-1)
+}
+
 // row runs the function for one row of x.
 func (f *format) row(t *tile) {
 	switch {
@@ -100,15 +123,15 @@ func packZero(dst unsafe.Pointer, step, vecs int) {
 }
 
 // call runs the tile function.
-func (p *ordered) call() {
+func (p *ordered) call(t *mulTile) {
 	switch {
 	case p.tier == AVX2 && p.size == 2:
-		mulBF16x256(&p.tile)
+		mulBF16x256(t)
 	case p.tier == AVX2:
-		mulF32x256(&p.tile)
+		mulF32x256(t)
 	case p.size == 2:
-		mulBF16x512(&p.tile)
+		mulBF16x512(t)
 	default:
-		mulF32x512(&p.tile)
+		mulF32x512(t)
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 // Elementwise functions give the same bits in every tier; the Go code of the
 // scalar tier is the law for the others. y and x may be the same slice. Every
-// NaN result is the one of the products.
+// NaN of arithmetic is the one of the products.
 
 // Widen is y = x, exactly.
 func (s Kernels) Widen(y []float32, x []uint16) {

@@ -65,6 +65,9 @@ type matrix struct {
 // at is where byte c of row i lies.
 func (m matrix) at(i, c int) unsafe.Pointer { return unsafe.Add(m.first, i*m.step+c) }
 
+// from is the matrix from row i on.
+func (m matrix) from(i int) matrix { return matrix{m.at(i, 0), m.step} }
+
 func (f *format) matrix(first unsafe.Pointer, ld int) matrix { return matrix{first, ld * f.size} }
 
 // extents panics if one is negative.

@@ -58,20 +58,31 @@ func (f *format) gemv(y []float32, x unsafe.Pointer, w matrix, size int) {
 	at := 0 // the first row that is not done
 	for len(y)-at >= f.streams {
 		n := min((len(y)-at)/f.streams, ceil(streamBytes, size))
-		t.ldb = n * w.step
-		for i := at; i < at+n; i++ {
-			f.rowSums(&t, x, w.at(i, 0), size)
-			for j := range f.streams {
-				y[i+j*n] = sum[j]
-			}
-		}
+		f.gemvStreams(&t, y[at:], x, w.from(at), n, size)
 		at += n * f.streams
+	}
+	if at > 0 && at < len(y) {
+		at = len(y) - f.streams // some rows for a second time
+		f.gemvStreams(&t, y[at:], x, w.from(at), 1, size)
+		return
 	}
 	// A row of its own is in every stream.
 	t.ldb = 0
 	for i := at; i < len(y); i++ {
 		f.rowSums(&t, x, w.at(i, 0), size)
 		y[i] = sum[0]
+	}
+}
+
+// gemvStreams multiplies streams of n rows, which begin at the first one of w.
+func (f *format) gemvStreams(t *tile, y []float32, x unsafe.Pointer, w matrix, n, size int) {
+	sum := (*[maxStreams]float32)(t.y)
+	t.ldb = n * w.step
+	for i := range n {
+		f.rowSums(t, x, w.at(i, 0), size)
+		for j := range f.streams {
+			y[i+j*n] = sum[j]
+		}
 	}
 }
 

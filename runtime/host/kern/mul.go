@@ -37,6 +37,8 @@ func (s Kernels) MulBF16(y []float32, ldy int, x []uint16, ldx int, w []uint16, 
 const (
 	// mulChunk is how many elements of a row of x are multiplied at a time.
 	mulChunk = 512
+	// mulEdge is mulChunk for columns that are copied.
+	mulEdge = 128
 	// mulCols is the number of columns of a tile; in 256 bits it is mulCols256,
 	// and there are no masks.
 	mulCols    = 64
@@ -66,7 +68,6 @@ type ordered struct {
 	ldy     int
 	x, w    matrix
 	m, n, k int
-	tile    mulTile
 }
 
 func (p *ordered) multiply() {
@@ -97,18 +98,17 @@ func (p *ordered) columns(n int) {
 	if p.tier == AVX2 {
 		cols = mulCols256
 	}
-	t := &p.tile
-	t.ldw, t.ldy = p.w.step, 4*p.ldy
+	t := mulTile{ldx: p.x.step, ldw: p.w.step, ldy: 4 * p.ldy, nan: nan}
 	for l := 0; l < p.k; l += mulChunk {
-		p.start(l)
+		t.start(l, min(mulChunk, p.k-l))
 		for b := range p.panels() {
-			i := p.panel(b, l)
+			i := p.panel(&t, b, l)
 			for j := 0; j < n; j += cols {
 				t.cols = min(cols, n-j)
 				t.mask = ^uint64(0) >> (64 - t.cols)
 				t.w = p.w.at(l, p.size*j)
 				t.y = unsafe.Pointer(&p.y[i*p.ldy+j])
-				p.call()
+				p.call(&t)
 			}
 		}
 	}
@@ -117,23 +117,22 @@ func (p *ordered) columns(n int) {
 // edge multiplies the columns from j on, too few for a tile. They go through
 // copies of w and y that have the columns of a tile.
 func (p *ordered) edge(j int) {
-	var w [4 * mulCols256 * mulChunk]byte
+	var w [4 * mulCols256 * mulEdge]byte
 	var y [maxRows * mulCols256]float32
 	cols, row := p.n-j, p.size*mulCols256
-	t := &p.tile
+	t := mulTile{ldx: p.x.step, ldw: row, ldy: 4 * mulCols256, nan: nan}
 	t.w, t.y = unsafe.Pointer(&w), unsafe.Pointer(&y)
-	t.ldw, t.ldy = row, 4*mulCols256
-	for l := 0; l < p.k; l += mulChunk {
-		p.start(l)
+	for l := 0; l < p.k; l += mulEdge {
+		t.start(l, min(mulEdge, p.k-l))
 		for at := range t.k {
 			copy(w[at*row:], unsafe.Slice((*byte)(p.w.at(l+at, p.size*j)), p.size*cols))
 		}
 		for b := range p.panels() {
-			i := p.panel(b, l)
+			i := p.panel(&t, b, l)
 			for r := range t.rows {
 				copy(y[r*mulCols256:][:cols], p.y[(i+r)*p.ldy+j:])
 			}
-			p.call()
+			p.call(&t)
 			for r := range t.rows {
 				copy(p.y[(i+r)*p.ldy+j:][:cols], y[r*mulCols256:])
 			}
@@ -141,11 +140,10 @@ func (p *ordered) edge(j int) {
 	}
 }
 
-// start begins the chunk of k at l.
-func (p *ordered) start(l int) {
-	p.tile.k = min(mulChunk, p.k-l)
-	p.tile.keep = uint32(min(l, 1))
-	p.tile.nan = nan
+// start begins the chunk of n elements of k at l.
+func (t *mulTile) start(l, n int) {
+	t.k = n
+	t.keep = uint32(min(l, 1))
 }
 
 // panels is the number of tiles the rows of x are cut into; their heights differ
@@ -154,10 +152,9 @@ func (p *ordered) panels() int { return ceil(p.m, maxRows) }
 
 // panel sets the rows of x of panel b, from element l on, and returns the first
 // one's number.
-func (p *ordered) panel(b, l int) int {
-	t := &p.tile
+func (p *ordered) panel(t *mulTile, b, l int) int {
 	i := b * p.m / p.panels()
 	t.rows = (b+1)*p.m/p.panels() - i
-	t.x, t.ldx = p.x.at(i, p.size*l), p.x.step
+	t.x = p.x.at(i, p.size*l)
 	return i
 }

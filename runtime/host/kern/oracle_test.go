@@ -58,10 +58,14 @@ func (p spice) value(r *rand.Rand) float32 {
 	return float32(r.NormFloat64())
 }
 
-// shape draws the extents of a product of bounded size.
+// shape draws the extents of a product of bounded size: a row or some, short or
+// long ones, and sometimes many short ones.
 func shape(r *rand.Rand) (m, n, k int) {
 	k = int(math.Exp(r.Float64()*math.Log(7000))) - 1
-	m, n = 1+r.IntN(15), 1+r.IntN(27)
+	m, n = 1+r.IntN(17), 1+r.IntN(27)
+	if r.IntN(4) == 0 {
+		m, n, k = 1+r.IntN(90), 1+r.IntN(60), r.IntN(70)
+	}
 	for m*n*k > 60_000 {
 		m, n = (m+1)/2, (n+1)/2
 		if m == 1 && n == 1 {
@@ -71,8 +75,9 @@ func shape(r *rand.Rand) (m, n, k int) {
 	return m, n, k
 }
 
-// bounds is the interval that the documented error leaves around Σ x·w.
-func bounds(n int, at func(i int) (x, w float64), chunk int, tiny float64) (lo, hi float64) {
+// bounds is the interval that roundings one after another, and results that are
+// rounded to a multiple of tiny or to zero, leave around Σ x·w.
+func bounds(n int, at func(i int) (x, w float64), roundings int, tiny float64) (lo, hi float64) {
 	var sum, abs float64
 	for i := range n {
 		x, w := at(i)
@@ -82,7 +87,7 @@ func bounds(n int, at func(i int) (x, w float64), chunk int, tiny float64) (lo, 
 	if math.IsNaN(sum) || math.IsInf(sum, 0) {
 		return sum, sum
 	}
-	d := float64(chunk/lanes+4+(n+chunk-1)/chunk) * 0x1p-24
+	d := float64(roundings) * 0x1p-24
 	e := d/(1-d)*abs + float64(n)*tiny
 	e += abs * float64(n) * 0x1p-52 // of this sum
 	return sum - e, sum + e
@@ -97,57 +102,92 @@ func within(y float32, lo, hi float64) bool {
 
 // problem is a product and its results by the law.
 type problem struct {
-	m, n, k int
-	x, w    []float32
-	xh, wh  []uint16
-	f32     []float32
-	bf16    []float32
+	ordered  bool // w is [k, n], and sums are in the order of k
+	m, n, k  int
+	ldx, ldw int
+	x, w     []float32
+	xh, wh   []uint16
+	f32      []float32
+	bf16     []float32
 }
 
-func newProblem(r *rand.Rand, m, n, k int) *problem {
-	p := &problem{m: m, n: n, k: k}
+// newProblem draws the operands of a product. Between rows, there is NaN.
+func newProblem(r *rand.Rand, ordered bool, m, n, k int) *problem {
+	p := &problem{ordered: ordered, m: m, n: n, k: k}
 	kind := spice(r.IntN(int(spices)))
-	fill := func(size int) ([]float32, []uint16) {
-		// Any alignment.
-		f, h := make([]float32, size+16)[r.IntN(16):], make([]uint16, size+32)[r.IntN(32):]
-		f, h = f[:size:size], h[:size:size]
-		for i := range f {
-			f[i] = kind.value(r)
-			h[i] = uint16(math.Float32bits(f[i]) >> 16)
-		}
-		return f, h
+	p.ldx, p.x, p.xh = operand(r, kind, m, k)
+	if ordered {
+		p.ldw, p.w, p.wh = operand(r, kind, k, n)
+	} else {
+		p.ldw, p.w, p.wh = operand(r, kind, n, k)
 	}
-	p.x, p.xh = fill(m * k)
-	p.w, p.wh = fill(n * k)
 	for i := range m {
+		x, xh := rowOf(p.x, i*p.ldx, k), rowOf(p.xh, i*p.ldx, k)
 		for j := range n {
-			p.f32 = append(p.f32, DotF32(p.x[i*k:(i+1)*k], p.w[j*k:(j+1)*k]))
-			p.bf16 = append(p.bf16, DotBF16(p.xh[i*k:(i+1)*k], p.wh[j*k:(j+1)*k]))
+			if ordered {
+				p.f32 = append(p.f32, mulF32(x, p.w[min(j, len(p.w)):], p.ldw))
+				p.bf16 = append(p.bf16, mulBF16(xh, p.wh[min(j, len(p.wh)):], p.ldw))
+				continue
+			}
+			p.f32 = append(p.f32, DotF32(x, rowOf(p.w, j*p.ldw, k)))
+			p.bf16 = append(p.bf16, DotBF16(xh, rowOf(p.wh, j*p.ldw, k)))
 		}
 	}
 	return p
 }
 
+// operand draws rows at any alignment and distance, in f32 and cut off to bf16.
+func operand(r *rand.Rand, kind spice, rows, cols int) (ld int, f []float32, h []uint16) {
+	ld = cols
+	switch r.IntN(4) {
+	case 0:
+		ld += 1 + r.IntN(3)
+	case 1:
+		ld += r.IntN(70)
+	}
+	size := span(rows, ld, cols)
+	f, h = make([]float32, size+16)[r.IntN(16):], make([]uint16, size+32)[r.IntN(32):]
+	f, h = f[:size:size], h[:size:size]
+	for i := range f {
+		f[i] = float32(math.NaN())
+		if i%ld < cols {
+			f[i] = kind.value(r)
+		}
+		h[i] = uint16(math.Float32bits(f[i]) >> 16)
+	}
+	return ld, f, h
+}
+
 // oracle checks the law itself against sums in f64.
 func (p *problem) oracle(t *testing.T) {
 	t.Helper()
+	chained := func(chunk int) int { return chunk/lanes + 4 + ceil(p.k, chunk) }
+	rounds32, rounds16, tiny16, read := chained(chunk/4), chained(chunk/2), 0x1p-125, bf16
+	if p.ordered {
+		rounds32, rounds16, tiny16, read = p.k, p.k, 0x1p-149, widen
+	}
 	for i := range p.m {
 		for j := range p.n {
-			y := p.f32[i*p.n+j]
-			lo, hi := bounds(p.k, func(l int) (x, w float64) {
-				return float64(p.x[i*p.k+l]), float64(p.w[j*p.k+l])
-			}, chunk/4, 0x1p-149)
-			if !within(y, lo, hi) {
-				t.Fatalf("f32 [%d,%d,%d] at %d,%d: %v is not in [%v, %v]", p.m, p.n, p.k, i, j, y, lo, hi)
+			x, w := i*p.ldx, j*p.ldw
+			step := 1
+			if p.ordered {
+				w, step = j, p.ldw
 			}
-			y = p.bf16[i*p.n+j]
-			lo, hi = bounds(p.k, func(l int) (x, w float64) {
-				return float64(bf16(p.xh[i*p.k+l])), float64(bf16(p.wh[j*p.k+l]))
-			}, chunk/2, 0x1p-125)
-			if !within(y, lo, hi) {
-				t.Fatalf("bf16 [%d,%d,%d] at %d,%d: %v is not in [%v, %v]", p.m, p.n, p.k, i, j, y, lo, hi)
-			}
+			p.check(t, "f32", i, j, p.f32, rounds32, 0x1p-149, func(l int) (float64, float64) {
+				return float64(p.x[x+l]), float64(p.w[w+l*step])
+			})
+			p.check(t, "bf16", i, j, p.bf16, rounds16, tiny16, func(l int) (float64, float64) {
+				return float64(read(p.xh[x+l])), float64(read(p.wh[w+l*step]))
+			})
 		}
+	}
+}
+
+func (p *problem) check(t *testing.T, what string, i, j int, ys []float32, roundings int, tiny float64, at func(l int) (x, w float64)) {
+	t.Helper()
+	y := ys[i*p.n+j]
+	if lo, hi := bounds(p.k, at, roundings, tiny); !within(y, lo, hi) {
+		t.Fatalf("%s [%d,%d,%d] at %d,%d: %v is not in [%v, %v]", what, p.m, p.n, p.k, i, j, y, lo, hi)
 	}
 }
 
@@ -159,53 +199,60 @@ func (p *problem) run(t *testing.T, s Kernels, ldy int, scratch []byte) {
 	if p.m == 0 || p.n == 0 {
 		return
 	}
-	for _, f := range []struct {
-		name string
-		want []float32
-		need int
-		gemm func(y []float32, scratch []byte)
-		gemv func(y []float32, i int)
-	}{
-		{"f32", p.f32, s.ScratchF32(p.m, p.k), func(y []float32, scratch []byte) {
-			s.GemmF32(y, ldy, p.x, p.k, p.w, p.k, p.m, p.n, p.k, scratch)
-		}, func(y []float32, i int) {
-			s.GemvF32(y, p.x[i*p.k:(i+1)*p.k], p.w, p.k, p.n, p.k)
-		}},
-		{"bf16", p.bf16, s.ScratchBF16(p.m, p.k), func(y []float32, scratch []byte) {
-			s.GemmBF16(y, ldy, p.xh, p.k, p.wh, p.k, p.m, p.n, p.k, scratch)
-		}, func(y []float32, i int) {
-			s.GemvBF16(y, p.xh[i*p.k:(i+1)*p.k], p.wh, p.k, p.n, p.k)
-		}},
-	} {
-		y := make([]float32, p.m*ldy)
-		for i := range y {
-			y[i] = canary
+	f32, bf16 := scratch[:s.ScratchF32(p.m, p.k)], scratch[:s.ScratchBF16(p.m, p.k)]
+	last := p.m - 1 // the row of the GEMVs
+	x, xh := rowOf(p.x, last*p.ldx, p.k), rowOf(p.xh, last*p.ldx, p.k)
+	if p.ordered {
+		p.compare(t, s, "MulF32", ldy, 0, p.f32, func(y []float32) {
+			s.MulF32(y, ldy, p.x, p.ldx, p.w, p.ldw, p.m, p.n, p.k)
+		})
+		p.compare(t, s, "MulBF16", ldy, 0, p.bf16, func(y []float32) {
+			s.MulBF16(y, ldy, p.xh, p.ldx, p.wh, p.ldw, p.m, p.n, p.k)
+		})
+		return
+	}
+	p.compare(t, s, "GemmF32", ldy, 0, p.f32, func(y []float32) {
+		s.GemmF32(y, ldy, p.x, p.ldx, p.w, p.ldw, p.m, p.n, p.k, f32)
+	})
+	p.compare(t, s, "GemmBF16", ldy, 0, p.bf16, func(y []float32) {
+		s.GemmBF16(y, ldy, p.xh, p.ldx, p.wh, p.ldw, p.m, p.n, p.k, bf16)
+	})
+	p.compare(t, s, "GemvF32", ldy, last, p.f32, func(y []float32) { s.GemvF32(y, x, p.w, p.ldw, p.n, p.k) })
+	p.compare(t, s, "GemvBF16", ldy, last, p.bf16, func(y []float32) { s.GemvBF16(y, xh, p.wh, p.ldw, p.n, p.k) })
+}
+
+// compare runs f for the rows from the first one on and looks at all of y, and
+// around it.
+func (p *problem) compare(t *testing.T, s Kernels, name string, ldy, first int, want []float32, f func(y []float32)) {
+	t.Helper()
+	const margin = 20
+	size := (p.m-1-first)*ldy + p.n
+	got := make([]float32, size+2*margin)
+	for i := range got {
+		got[i] = canary
+	}
+	f(got[margin : margin+size : margin+size])
+	for i, v := range got {
+		at, expect := i-margin, float32(canary)
+		row, col := first+at/ldy, at%ldy
+		if at >= 0 && at < size && col < p.n {
+			expect = want[row*p.n+col]
 		}
-		f.gemm(y[:(p.m-1)*ldy+p.n], scratch[:f.need])
-		where := fmt.Sprintf("%v %s [%d,%d,%d]", s.Tier(), f.name, p.m, p.n, p.k)
-		for i := range y {
-			want := float32(canary)
-			if i%ldy < p.n {
-				want = f.want[i/ldy*p.n+i%ldy]
-			}
-			if math.Float32bits(y[i]) != math.Float32bits(want) {
-				t.Fatalf("%s: gemm at %d,%d: %x, want %x", where, i/ldy, i%ldy, y[i], want)
-			}
-		}
-		i := p.m - 1
-		row := y[:p.n]
-		f.gemv(row, i)
-		for j, v := range row {
-			if want := f.want[i*p.n+j]; math.Float32bits(v) != math.Float32bits(want) {
-				t.Fatalf("%s: gemv at %d,%d: %x, want %x", where, i, j, v, want)
-			}
+		if math.Float32bits(v) != math.Float32bits(expect) {
+			t.Fatalf("%v %s [%d,%d,%d], strides %d, %d, %d, at %d,%d: %x, want %x",
+				s.Tier(), name, p.m, p.n, p.k, p.ldx, p.ldw, ldy, row, col, v, expect)
 		}
 	}
 }
 
 // Random shapes and values: the law is within its bound of the oracle, and
 // every tier follows it bit for bit.
-func TestProducts(t *testing.T) {
+func TestProducts(t *testing.T) { products(t, false) }
+
+// The same in the order of k.
+func TestOrderedProducts(t *testing.T) { products(t, true) }
+
+func products(t *testing.T, ordered bool) {
 	shapes := 10_000
 	if testing.Short() {
 		shapes = 1000
@@ -218,7 +265,7 @@ func TestProducts(t *testing.T) {
 			scratch := make([]byte, 1<<20)
 			for i := range shapes / parts {
 				m, n, k := shape(r)
-				p := newProblem(r, m, n, k)
+				p := newProblem(r, ordered, m, n, k)
 				p.oracle(t)
 				for _, s := range tiers() {
 					if s.Tier() == Scalar && i%50 != 0 {

@@ -4,8 +4,8 @@ const (
 	// blockBytes bounds the packed block of x: half of the second-level cache
 	// of the processors these tiers are for; the rest is for w and y.
 	blockBytes = 512 << 10
-	// tmpBytes holds one tile.
-	tmpBytes = (4*maxRows*tileCols + vector - 1) / vector * vector
+	// tmpBytes holds a tile, or sums of panels of few rows or of short ones.
+	tmpBytes = max(4*fewSums*fewRows/fewPanel, shortSums)
 )
 
 // plan is how a product is cut. No result depends on it.
@@ -32,11 +32,19 @@ func (f *format) scratch(m, size int) int {
 		return 0
 	}
 	p := f.plan(m, size)
-	rows := p.block * p.chunks * f.rows
-	if f.packs() {
-		rows += tileCols
-	}
+	rows := p.block*p.chunks*f.rows + f.panelRows(m, size)
 	return vector + tmpBytes + rows*p.width*f.grow
+}
+
+// panelRows is the number of rows of w that are copied at a time.
+func (f *format) panelRows(m, size int) int {
+	switch {
+	case f.short(m, size):
+		return shortCols
+	case f.packs():
+		return tileCols
+	}
+	return 0
 }
 
 func ceil(a, b int) int { return (a + b - 1) / b }

@@ -43,11 +43,17 @@ func (f *format) gemm(y []float32, ldy int, x, w matrix, m, n, size int, scratch
 	at = unsafe.Add(at, -int(uintptr(at))&(vector-1))
 	p.tmp = unsafe.Slice((*float32)(at), tmpBytes/4)
 	p.xs = unsafe.Add(at, tmpBytes)
-	if f.packs() {
-		p.ws = p.xs
-		p.xs = unsafe.Add(p.ws, tileCols*p.width*f.grow)
-	}
+	p.ws = p.xs
+	p.xs = unsafe.Add(p.ws, f.panelRows(m, size)*p.width*f.grow)
 	p.tile.csr = f.csr
+	switch {
+	case f.short(m, size) && n >= shortCols:
+		p.transposed()
+		return
+	case f.few(p.plan, m, n, size):
+		p.stream()
+		return
+	}
 	for c := 0; c < size; c += p.chunks * chunk {
 		p.c0, p.c1 = c, min(c+p.chunks*chunk, size)
 		for b := 0; b < p.panels; b += p.block {
@@ -70,14 +76,19 @@ func (p *product) panel(b, c int) (i, rows int, at unsafe.Pointer) {
 	return i, rows, unsafe.Add(p.xs, ((c-p.c0)/chunk*p.height+i-p.r0)*p.width*p.grow)
 }
 
-// multiply adds what the block contributes to y.
-func (p *product) multiply() {
+// packRows packs the block of x.
+func (p *product) packRows() {
 	for c := p.c0; c < p.c1; c += chunk {
 		for b := p.b0; b < p.b1; b++ {
 			i, rows, at := p.panel(b, c)
 			p.pack(at, p.x.at(i, c), rows, rows, p.x.step, min(chunk, p.size-c))
 		}
 	}
+}
+
+// multiply adds what the block contributes to y.
+func (p *product) multiply() {
+	p.packRows()
 	for j := 0; j < p.n; j += tileCols {
 		for c := p.c0; c < p.c1; c += chunk {
 			p.tile.start(c == 0)

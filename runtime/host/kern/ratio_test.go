@@ -42,31 +42,36 @@ func floats(n int) []float32 {
 	return x
 }
 
-// gemvRatio is the rate of reading weights from memory over that of reading.
-func gemvRatio[T uint16 | float32](w []T, run func(y []float32, x, w []T, ldw, n, k int), k, threads, runs int) float64 {
-	n := len(w) / k
-	x, y := slices.Clone(w[:k]), make([]float32, n)
+// streamed is the rate of reading weights from memory while m rows are
+// multiplied by them, over the lower of two roofs: the rate of reading, and that
+// at which the peak of operations needs weights. run multiplies rows n0 … n1−1
+// of w in thread i.
+func streamed[T uint16 | float32](w []T, a arith, m, k, threads, runs int, run func(i, n0, n1 int)) float64 {
 	// A part of the weights at a time, so that the pairs are close together.
-	part, at := n/16, 0
-	next := func() (int, int) {
-		at = (at + 1) % 16
-		return at * part, (at + 1) * part
+	const parts = 16
+	part, at := len(w)/k/parts, 0
+	next := func() int {
+		at = (at + 1) % parts
+		return at * part
 	}
-	bytes := float64(part*k) * float64(len(asBytes(w))/len(w))
 	rate := func() float64 {
-		p0, _ := next()
+		p0 := next()
 		t := busy(threads, func(i int) {
 			n0, n1 := Split(part, threads, i)
-			n0, n1 = p0+n0, p0+n1
-			run(y[n0:n1], x, w[n0*k:n1*k], k, n1-n0, k)
+			run(i, p0+n0, p0+n1)
 		})
-		return bytes / t.Seconds()
+		return float64(len(asBytes(w[:part*k]))) / t.Seconds()
 	}
+	elements := float64(len(asBytes(w[:1]))) // bytes of one
 	best := 0.0
 	for _, read := range []func([]byte){readInLine, readInStreams} {
 		r := paired(runs, func() float64 {
-			p0, p1 := next()
-			return readRate(asBytes(w[p0*k:p1*k]), threads, read, busy)
+			p0 := next()
+			reading := readRate(asBytes(w[p0*k:(p0+part)*k]), threads, read, busy)
+			if m == 1 {
+				return reading
+			}
+			return min(reading, peakRate(a, threads, busy)*elements/float64(2*m))
 		}, rate)
 		if best == 0 || r < best {
 			best = r
@@ -75,15 +80,56 @@ func gemvRatio[T uint16 | float32](w []T, run func(y []float32, x, w []T, ldw, n
 	return best
 }
 
-// gemmRatio is the rate of operations over the peak of the same instructions.
-func gemmRatio[T uint16 | float32](x, w []T, run func(y []float32, ldy int, x []T, ldx int, w []T, ldw, m, n, k int, scratch []byte),
-	scratch int, a arith, m, n, k, threads, runs int,
-) float64 {
-	y := make([]float32, m*n)
+// gemvRatio is streamed of a GEMV.
+func gemvRatio[T uint16 | float32](w []T, run func(y []float32, x, w []T, ldw, n, k int), k, threads, runs int) float64 {
+	x, y := slices.Clone(w[:k]), make([]float32, len(w)/k)
+	return streamed(w, law, 1, k, threads, runs, func(_, n0, n1 int) {
+		run(y[n0:n1], x, w[n0*k:n1*k], k, n1-n0, k)
+	})
+}
+
+// fewRatio is streamed of a GEMM with few rows.
+func fewRatio[T uint16 | float32](w []T, run gemmFunc[T], scratch int, a arith, m, k, threads, runs int) float64 {
+	n := len(w) / k
+	x, y := slices.Clone(w[:m*k]), make([]float32, m*n)
+	bufs := scratches(threads, scratch)
+	return streamed(w, a, m, k, threads, runs, func(i, n0, n1 int) {
+		run(y[n0:], n, x, k, w[n0*k:n1*k], k, m, n1-n0, k, bufs[i])
+	})
+}
+
+type gemmFunc[T any] func(y []float32, ldy int, x []T, ldx int, w []T, ldw, m, n, k int, scratch []byte)
+
+func scratches(threads, size int) [][]byte {
 	bufs := make([][]byte, threads)
 	for i := range bufs {
-		bufs[i] = make([]byte, scratch)
+		bufs[i] = make([]byte, size)
 	}
+	return bufs
+}
+
+// mulRatio is the rate of operations of a product in the order of k over the
+// peak. Rows of its operands are further apart than they are long.
+func mulRatio[T uint16 | float32](h []T, run func(y []float32, ldy int, x []T, ldx int, w []T, ldw, m, n, k int),
+	a arith, m, n, k, runs int,
+) float64 {
+	const gap = 64
+	y := make([]float32, m*n)
+	repeat := 1 + int(2e7)/(m*n*k)
+	return paired(runs, func() float64 { return peakRate(a, 1, busy) }, func() float64 {
+		t := busy(1, func(int) {
+			for range repeat {
+				run(y, n, h, k+gap, h, n+gap, m, n, k)
+			}
+		})
+		return float64(2*m*n*k*repeat) / t.Seconds()
+	})
+}
+
+// gemmRatio is the rate of operations over the peak of the same instructions.
+func gemmRatio[T uint16 | float32](x, w []T, run gemmFunc[T], scratch int, a arith, m, n, k, threads, runs int) float64 {
+	y := make([]float32, m*n)
+	bufs := scratches(threads, scratch)
 	// Some rows of w at a time, about as long as a run of the roof.
 	part, at := n, 0
 	for part > 2048 {
@@ -103,33 +149,77 @@ func gemmRatio[T uint16 | float32](x, w []T, run func(y []float32, ldy int, x []
 	})
 }
 
-// TestRatios asserts what the package is for. It is off by default: tests that
-// depend on time have no place in a machine that others use.
+// ratios are a roof and the part of it that is reached, or is to be.
+type ratio struct {
+	name      string
+	got, want float64
+}
+
+// measure compares the best kernels with their roofs: runs times each, on
+// buffers of size bytes, far more than the caches have if it is to mean much.
+func measure(size, runs int, report func(ratio)) {
+	s := Best()
+	f32, bf16 := s.f32(), s.bf16()
+	w, f := operands(size/2), floats(size/4)
+	for threads := 1; threads <= 2; threads++ {
+		at := func(want, got float64, format string, args ...any) {
+			report(ratio{fmt.Sprintf(format, args...) + fmt.Sprintf(", %d threads", threads), got, want})
+		}
+		for _, k := range []int{1024, 2048, 4096, 8192, 11008} {
+			at(0.85, gemvRatio(w, s.GemvBF16, k, threads, runs), "gemv bf16 k=%d", k)
+		}
+		for _, few := range fewTargets {
+			for _, k := range []int{1024, 4096} {
+				r := fewRatio(w, s.GemmBF16, s.ScratchBF16(few.m, k), bf16.arith, few.m, k, threads, runs)
+				at(few.want, r, "gemm bf16 of memory m=%d k=%d", few.m, k)
+			}
+		}
+		gemm := func(m, n, k int) float64 {
+			return gemmRatio(w[n*k:n*k+m*k], w[:n*k], s.GemmBF16, s.ScratchBF16(m, k), bf16.arith, m, n, k, threads, runs)
+		}
+		for _, sh := range [][3]int{{960, 1024, 1024}, {2048, 4096, 4096}, {960, 1024, 256}, {960, 1024, 128}, {64, 1024, 128}} {
+			at(0.75, gemm(sh[0], sh[1], sh[2]), "gemm bf16 %v", sh)
+		}
+		even := gemm(60, 1000, 992)
+		at(0.85, gemm(61, 1000, 999)/even, "gemm bf16 61×1000×999 over 60×1000×992")
+	}
+	for _, sh := range [][3]int{{4, 64, 64}, {4, 128, 128}, {16, 128, 1024}, {64, 128, 4096}, {7, 100, 333}} {
+		m, n, k := sh[0], sh[1], sh[2]
+		want := 0.7
+		if n%64 != 0 {
+			want = 0.5 // of its last tile only a part is used
+		}
+		report(ratio{fmt.Sprintf("mul f32 %v", sh), mulRatio(f, s.MulF32, f32.arith, m, n, k, runs), want})
+		report(ratio{fmt.Sprintf("mul bf16 %v", sh), mulRatio(w, s.MulBF16, f32.arith, m, n, k, runs), want})
+	}
+}
+
+// fewTargets are what few rows are to reach. With about eight of them, weights
+// arrive as fast as they can be multiplied, and both roofs press.
+var fewTargets = []struct {
+	m    int
+	want float64
+}{{2, 0.8}, {4, 0.7}, {8, 0.55}, {16, 0.65}}
+
+// TestRatios asserts what the package is for. Without QUILL_ROOFS it only runs,
+// in short: tests that depend on time have no place in a machine that others
+// use.
 func TestRatios(t *testing.T) {
 	if os.Getenv("QUILL_ROOFS") == "" {
-		t.Skip("set QUILL_ROOFS=1 to compare speeds with roofs")
+		if testing.Short() {
+			t.Skip("short")
+		}
+		measure(64<<20, 1, func(r ratio) {
+			if !(r.got > 0) {
+				t.Errorf("%s: %v of the roof", r.name, r.got)
+			}
+		})
+		return
 	}
-	s := Best()
-	at := func(name string, got, want float64) {
-		t.Helper()
-		t.Logf("%-40s %.3f", name, got)
-		if got < want {
-			t.Errorf("%s: %.3f of the roof, want %.2f", name, got, want)
+	measure(readBytes, 41, func(r ratio) {
+		t.Logf("%-50s %.3f", r.name, r.got)
+		if r.got < r.want {
+			t.Errorf("%s: %.3f of the roof, want %.2f", r.name, r.got, r.want)
 		}
-	}
-	w := operands(readBytes / 2)
-	for threads := 1; threads <= 2; threads++ {
-		for _, k := range []int{1024, 2048, 4096, 8192, 11008} {
-			at(fmt.Sprintf("gemv bf16 k=%d threads=%d", k, threads), gemvRatio(w, s.GemvBF16, k, threads, 61), 0.85)
-		}
-		bf16 := s.bf16()
-		ratio := func(m, n, k int) float64 {
-			return gemmRatio(w[n*k:n*k+m*k], w[:n*k], s.GemmBF16, s.ScratchBF16(m, k), bf16.arith, m, n, k, threads, 41)
-		}
-		for _, sh := range [][3]int{{960, 1024, 1024}, {2048, 4096, 4096}} {
-			at(fmt.Sprintf("gemm bf16 %v threads=%d", sh, threads), ratio(sh[0], sh[1], sh[2]), 0.75)
-		}
-		even := ratio(60, 1000, 992)
-		at(fmt.Sprintf("61×1000×999 over 60×1000×992 threads=%d", threads), ratio(61, 1000, 999)/even, 0.85)
-	}
+	})
 }

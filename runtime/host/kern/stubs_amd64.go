@@ -21,6 +21,36 @@ func directBF16x512(t *tile)
 //go:noescape
 func directF32x512(t *tile)
 
+// fewBF16x512 multiplies a panel of two to four rows of x by six or eight
+// rows of w.
+//
+//go:noescape
+func fewBF16x512(t *tile)
+
+// fewF32x512 multiplies a panel of two to four rows of x by six or eight
+// rows of w.
+//
+//go:noescape
+func fewF32x512(t *tile)
+
+// shortBF16x512 multiplies four to eight rows of x by a transposed panel of 16
+// rows of w.
+//
+//go:noescape
+func shortBF16x512(t *tile)
+
+// shortF32x512 multiplies four to eight rows of x by a transposed panel of 16
+// rows of w.
+//
+//go:noescape
+func shortF32x512(t *tile)
+
+// transposex512 transposes 16 rows, step bytes apart, with vecs vectors each and
+// the elements in the mask tail.
+//
+//go:noescape
+func transposex512(dst unsafe.Pointer, src unsafe.Pointer, step int, vecs int, tail int)
+
 // gemvBF16x512 multiplies one row of x by eight rows of w.
 //
 //go:noescape

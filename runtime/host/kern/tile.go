@@ -24,14 +24,26 @@ type tile struct {
 	a    unsafe.Pointer // panel of rows of x
 	b    unsafe.Pointer // panel of four rows of w, or the first one itself
 	y    unsafe.Pointer
-	pf   unsafe.Pointer // a row to fetch meanwhile
+	pf   unsafe.Pointer // a row to fetch meanwhile, or ahead bytes before one
 	vecs int            // full vectors
 	rows int
+	lda  int    // bytes between rows of x that are not in a panel
 	ldb  int    // bytes between rows of w that are not in a panel
 	ldy  int    // bytes between rows of y
 	tail uint32 // the 16-bit elements of the vector after the full ones
 	keep uint32 // all ones or zero
 	csr  uint32 // MXCSR of the FMAs; 0 leaves it
+
+	// ahead are the bytes from b, or pf, to what to fetch meanwhile.
+	ahead int
+	// sums are, for few rows of x, those of the chunks before, and after; for
+	// short rows, those that wait.
+	sums unsafe.Pointer
+
+	// Of tiles for few rows, whose columns are cols streams:
+	cols int
+	ldc  int    // bytes between columns of y
+	last uint32 // 1 if sums go to y
 
 	// fetch are the bytes from b to rows to fetch meanwhile, if b is a row.
 	fetch [tileCols]int

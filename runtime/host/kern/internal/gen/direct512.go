@@ -13,15 +13,16 @@ func directs512(a *asm) {
 func direct512(a *asm, k kind) {
 	a.text(fmt.Sprintf("direct%sx512", k), 0,
 		"computes one tile of a product from a packed panel of x and\nfour rows of w.", "t *tile")
-	a.begin(rows512)
-	for n, r := range fetches {
-		a.op("MOVQ tile_fetch+%d(DX), %s", 8*n, r)
+	for n, r := range fetches[1:] {
+		a.op("MOVQ tile_fetch+%d(DX), %s", 8*n+8, r)
 	}
+	a.begin(rows512)
 	for m := rows512; m > 1; m-- {
 		if m < rows512 {
 			a.label("rows%d", m)
 		}
 		a.op("KMOVD tile_tail(DX), K1")
+		a.op("MOVQ tile_fetch(DX), %s", fetches[0])
 		a.fetchY(m)
 		a.op("MOVQ tile_ldb(DX), R10")
 		a.op("LEAQ (R10)(R10*2), R11")

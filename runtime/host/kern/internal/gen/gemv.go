@@ -75,8 +75,12 @@ func gemv512(a *asm, k kind) {
 }
 
 // row is the address of row n of eight: R9 is the fifth one.
-func row(n int) mem {
-	m := mem{base: [2]string{"BX", "R9"}[n/cols], index: "R10", scale: n % cols}
+func row(n int) mem { return rowOf("BX", "R9", n) }
+
+// rowOf is that of row n where first and fifth are the registers of two rows,
+// R10 is the distance of rows and R11 three times that.
+func rowOf(first, fifth string, n int) mem {
+	m := mem{base: [2]string{first, fifth}[n/cols], index: "R10", scale: n % cols}
 	switch n % cols {
 	case 0:
 		m.index = ""

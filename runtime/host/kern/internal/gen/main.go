@@ -30,6 +30,8 @@ func files() map[string][]byte {
 	out := map[string][]byte{
 		"tile_avx512_amd64.s":   file(&stubs, tiles512),
 		"direct_avx512_amd64.s": file(&stubs, directs512),
+		"few_avx512_amd64.s":    file(&stubs, fews512),
+		"short_avx512_amd64.s":  file(&stubs, shorts512),
 		"gemv_avx512_amd64.s":   file(&stubs, gemvs512),
 		"tile_avx2_amd64.s":     file(&stubs, tiles256),
 		"gemv_avx2_amd64.s":     file(&stubs, gemvs256),

@@ -156,9 +156,14 @@ func (a *asm) reduce512(m int) {
 // fold leaves in register to, for each block of four lanes, the sums
 // (l0 + l2) + (l1 + l3) of registers z … z+3. It uses registers to … top.
 func (a *asm) fold(r string, z, to, top int) {
+	a.foldOf(r, [cols]int{z, z + 1, z + 2, z + 3}, to, top)
+}
+
+// foldOf is fold of four registers that need not be next to each other.
+func (a *asm) foldOf(r string, z [cols]int, to, top int) {
 	t := [3]int{to, to + 1, top}
 	for i := range 2 {
-		lo, hi := z+2*i, z+2*i+1
+		lo, hi := z[2*i], z[2*i+1]
 		a.op("VUNPCKLPS %s%d, %s%d, %s%d", r, hi, r, lo, r, t[i])
 		a.op("VUNPCKHPS %s%d, %s%d, %s%d", r, hi, r, lo, r, t[2])
 		a.op("VADDPS %s%d, %s%d, %s%d", r, t[2], r, t[i], r, t[i])
