@@ -121,7 +121,7 @@ func TestAttentionIsOneUnit(t *testing.T) {
 			require.NoError(t, err)
 			spans := 0
 			for i := range p.units {
-				if p.units[i].info.Kind == "attention" {
+				if p.units[i].info.Kind == "rows and products" {
 					spans++
 					require.Greater(t, p.units[i].info.Nodes, 8)
 				}

@@ -49,7 +49,7 @@ func (g *group) finish() (plan, error) {
 func (g *group) kind() string {
 	for i := range g.ops {
 		if g.ops[i].product != nil && len(g.ops) > 1 {
-			return "attention"
+			return "rows and products"
 		}
 	}
 	if len(g.members) == 1 {
@@ -99,9 +99,9 @@ func (g *group) store() {
 		if w.out != none || w.n != g.values[v].n || g.values[v].at != 0 {
 			c := copied(g.values[v].size)
 			c.node, c.in = g.root, []int{v}
-			copied := g.values[v]
-			copied.base, copied.at, copied.fetch = none, 0, none
-			g.values = append(g.values, copied)
+			place := g.values[v]
+			place.base, place.at, place.fetch = none, 0, none
+			g.values = append(g.values, place)
 			o = len(g.values) - 1
 			c.out = []int{o}
 			g.ops = append(g.ops, c)

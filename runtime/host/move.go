@@ -20,42 +20,31 @@ const (
 	moveGather
 )
 
-// moveOf describes a node; its kind is moveNot if it computes, or if its result
-// is no access.
-func moveOf(n *node) movement {
-	switch n.name {
-	case "reshape", "identity":
-		return movement{kind: moveReshape}
-	case "transpose":
-		perm, err := n.permutation()
-		if err != nil {
-			return movement{}
-		}
-		return movement{kind: moveTranspose, perm: perm}
-	case "slice_axis":
-		axis, _ := n.params.Int("axis")
-		begin, _ := n.params.Int("begin")
-		return movement{kind: moveSlice, axis: int(axis), begin: int(begin)}
-	case "broadcast":
-		return movement{kind: moveBroadcast}
-	}
-	if n.guid() != "gather_fwd" {
-		return movement{}
-	}
-	// Indices of several dims would take several parts.
-	dims := 0
-	for _, d := range n.in[1].dims {
-		if d != 1 {
-			dims++
-		}
-	}
-	if axis, _ := n.params.Int("axis"); dims <= 1 && len(n.in[1].dims) == 1 {
-		return movement{kind: moveGather, axis: int(axis)}
-	}
-	return movement{}
+func asReshape(*node) movement   { return movement{kind: moveReshape} }
+func asBroadcast(*node) movement { return movement{kind: moveBroadcast} }
+
+func asTranspose(n *node) movement {
+	perm, _ := n.permutation() // which build has checked
+	return movement{kind: moveTranspose, perm: perm}
 }
 
-// access is where the elements of tensor t are that node n makes of a.
+func asSlice(n *node) movement {
+	axis, _ := n.params.Int("axis")
+	begin, _ := n.params.Int("begin")
+	return movement{kind: moveSlice, axis: int(axis), begin: int(begin)}
+}
+
+// asGather is none if indices of several dims would take several parts.
+func asGather(n *node) movement {
+	if len(n.in[1].dims) != 1 {
+		return movement{}
+	}
+	axis, _ := n.params.Int("axis")
+	return movement{kind: moveGather, axis: int(axis)}
+}
+
+// access is where the elements of the node's result are, given where those of
+// its operand are.
 func (n *node) access(a access, src *recipes.Node) (access, bool) {
 	dims := n.out[0].dims
 	switch n.move.kind {

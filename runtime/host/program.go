@@ -140,8 +140,11 @@ func (p *Program) build() (nodes []*node, candidates []candidate, err error) {
 		if n.kernel, err = n.row.build(n); err != nil {
 			return nil, nil, err
 		}
-		if n.move = moveOf(n); n.move.kind == moveNot && n.rows == nil {
-			n.rows = rowOperation(n)
+		if n.row.move != nil {
+			n.move = n.row.move(n)
+		}
+		if n.row.rows != nil {
+			n.rows = n.row.rows(n)
 		}
 		nodes[i] = n
 		p.inPlace[i] = n.row.inPlace

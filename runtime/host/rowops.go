@@ -241,7 +241,7 @@ func joinedRows(size int) operation {
 	}}
 }
 
-// loader brings a row of bf16 into f32 or f32 into buf.
+// load brings a row of bf16 or f32 into buf.
 func (t *tile) load(l *lane, r int, wide bool, buf []float32) []float32 {
 	if wide {
 		t.kernels.Widen(buf[:l.n], rowOf[uint16](l, r))
@@ -438,30 +438,20 @@ func newProduct(k kern.Kernels, p multiply, rows int) operation {
 // transposed and a has as many elements a row otherwise.
 func (p *multiply) run(t *tile, y, a, b *lane) {
 	n, k := y.n, a.n
-	out, ldy := []float32(nil), 0
+	var out []float32
+	ldy := n
 	if p.wideY {
-		out, ldy = p.sums.f32(t.tmp), n
+		out = p.sums.f32(t.tmp)
 	} else {
 		ldy = y.stride / 4
 		out = elems[float32](y.p, (t.rows-1)*ldy+n)
 	}
-	switch {
-	case p.wide:
-		lda, ldb := a.stride/2, b.stride/2
-		x := elems[uint16](a.p, (t.rows-1)*lda+k)
-		if p.transposed {
-			t.kernels.GemmBF16(out, ldy, x, lda, elems[uint16](b.p, (n-1)*ldb+k), ldb, t.rows, n, k, p.scratch.of(t.tmp))
-		} else {
-			t.kernels.MulBF16(out, ldy, x, lda, elems[uint16](b.p, (k-1)*ldb+n), ldb, t.rows, n, k)
-		}
-	default:
-		lda, ldb := a.stride/4, b.stride/4
-		x := elems[float32](a.p, (t.rows-1)*lda+k)
-		if p.transposed {
-			t.kernels.GemmF32(out, ldy, x, lda, elems[float32](b.p, (n-1)*ldb+k), ldb, t.rows, n, k, p.scratch.of(t.tmp))
-		} else {
-			t.kernels.MulF32(out, ldy, x, lda, elems[float32](b.p, (k-1)*ldb+n), ldb, t.rows, n, k)
-		}
+	with := arithmetic{t.kernels, p.wide}
+	x := a.matrix(t.rows, k, with.size())
+	if p.transposed {
+		with.dots(out, ldy, x, b.matrix(n, k, with.size()), t.rows, n, k, p.scratch.of(t.tmp))
+	} else {
+		with.sums(out, ldy, x, b.matrix(k, n, with.size()), t.rows, n, k)
 	}
 	if p.wideY {
 		for r := range t.rows {
@@ -470,37 +460,43 @@ func (p *multiply) run(t *tile, y, a, b *lane) {
 	}
 }
 
-// rowOperation is what makes the operation on rows of a node that has a kernel for
-// any shape as well, nil if its rows are no operation's.
-func rowOperation(n *node) func(*node) operation {
-	x := &n.out[0]
-	axis := func(field string) bool { v, _ := n.params.Int(field); return v == 0 && len(x.dims) > 0 }
-	switch n.guid() {
-	case "batch_gemm":
-		return rowProduct(n)
-	case "gather_elements_fwd":
-		if !axis("axis") {
-			return nil
-		}
-		return func(n *node) operation {
-			switch n.dt.Size() {
-			case 2:
-				return pickedRows(n.in[1].label, n.kernels.Pick16)
-			case 4:
-				return pickedRows(n.in[1].label, n.kernels.Pick32)
-			}
-			return pickedRows(n.in[1].label, pick8)
-		}
-	case "topk":
-		if k, _ := n.params.Int("bsw"); axis("axis") && k > 0 {
-			return func(n *node) operation { return topRows(n.in[0].dt, n.in[0].dims[0], int(k)) }
-		}
-	case "concat":
-		if axis("axis") {
-			return func(n *node) operation { return joinedRows(x.dt.Size()) }
-		}
+// matrix is rows of a lane, of n elements of size bytes.
+func (l *lane) matrix(rows, n, size int) matrix {
+	return matrix{data: elems[byte](l.p, (rows-1)*l.stride+n*size), ld: l.stride / size}
+}
+
+// Nodes that have a kernel for any shape have an operation too, if their rows are
+// computed from rows.
+
+func rowPicks(n *node) func(*node) operation {
+	if axis, _ := n.params.Int("axis"); axis != 0 {
+		return nil
 	}
-	return nil
+	return func(n *node) operation {
+		switch n.dt.Size() {
+		case 1:
+			return pickedRows(n.in[1].label, pick8)
+		case 2:
+			return pickedRows(n.in[1].label, n.kernels.Pick16)
+		}
+		return pickedRows(n.in[1].label, n.kernels.Pick32)
+	}
+}
+
+func rowTopk(n *node) func(*node) operation {
+	axis, _ := n.params.Int("axis")
+	k, _ := n.params.Int("bsw")
+	if axis != 0 || k == 0 {
+		return nil
+	}
+	return func(n *node) operation { return topRows(n.in[0].dt, n.in[0].dims[0], int(k)) }
+}
+
+func rowConcat(n *node) func(*node) operation {
+	if axis, _ := n.params.Int("axis"); axis != 0 {
+		return nil
+	}
+	return func(n *node) operation { return joinedRows(n.out[0].dt.Size()) }
 }
 
 // pick8 is kern's selection by index for bytes.

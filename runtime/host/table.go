@@ -30,6 +30,12 @@ type row struct {
 	// operand's elements, and where that begins. build is then only used when
 	// the result must have memory of its own.
 	view func(*node) (at int, ok bool)
+	// move, where set, is what the node does if it only moves elements. rows,
+	// where set, makes the operation on rows of a node that build has a kernel
+	// for, nil if its rows are not computed from rows; nodes without a kernel
+	// have theirs from build.
+	move func(*node) movement
+	rows func(*node) func(*node) operation
 }
 
 var (
@@ -118,7 +124,7 @@ var (
 // table has one row for each node the device executes.
 var table = map[string]row{
 	"gemm":       {in: 2, out: 1, params: gemmParams, build: buildGemm},
-	"batch_gemm": {in: 2, out: 1, params: gemmParams, build: buildBatchGemm},
+	"batch_gemm": {in: 2, out: 1, params: gemmParams, build: buildBatchGemm, rows: rowProduct},
 
 	"add_fwd":  {types: numTypes, in: 2, out: 1, inPlace: 2, build: binary(zip2(kern.Kernels.Add, kern.Kernels.Add1), zip2(kern.Kernels.AddI32, kern.Kernels.AddI32s))},
 	"sub_fwd":  {types: numTypes, in: 2, out: 1, inPlace: 2, build: binary(zip2(kern.Kernels.Sub, kern.Kernels.Sub1), zip2(kern.Kernels.SubI32, kern.Kernels.SubI32s))},
@@ -152,12 +158,12 @@ var table = map[string]row{
 
 	"constant":   {types: numTypes, in: 0, out: 1, params: constantParams, build: buildConstant},
 	"range":      {types: integers, in: 0, out: 1, params: rangeParams, build: buildRange},
-	"identity":   {in: 1, out: 1, inPlace: 1, build: alone(buildIdentity), view: viewReshape},
-	"reshape":    {in: 1, out: 1, inPlace: 1, build: alone(buildReshape), view: viewReshape},
-	"transpose":  {in: 1, out: 1, params: transposeParams, build: buildTranspose, view: viewTranspose},
-	"broadcast":  {in: 1, out: 1, build: buildBroadcast, view: viewBroadcast},
-	"slice_axis": {in: 1, out: 1, params: sliceParams, build: buildSlice, view: viewSlice},
-	"concat":     {in: 1, variadic: true, out: 1, params: concatParams, build: buildConcat},
+	"identity":   {in: 1, out: 1, inPlace: 1, build: alone(buildIdentity), view: viewReshape, move: asReshape},
+	"reshape":    {in: 1, out: 1, inPlace: 1, build: alone(buildReshape), view: viewReshape, move: asReshape},
+	"transpose":  {in: 1, out: 1, params: transposeParams, build: buildTranspose, view: viewTranspose, move: asTranspose},
+	"broadcast":  {in: 1, out: 1, build: buildBroadcast, view: viewBroadcast, move: asBroadcast},
+	"slice_axis": {in: 1, out: 1, params: sliceParams, build: buildSlice, view: viewSlice, move: asSlice},
+	"concat":     {in: 1, variadic: true, out: 1, params: concatParams, build: buildConcat, rows: rowConcat},
 
 	"reduce_sum_fwd": {
 		types: numTypes, in: 1, out: 1, params: reduceParams,
@@ -168,10 +174,10 @@ var table = map[string]row{
 		build: reduce(maxima),
 	},
 	"softmax_fwd": {types: floatTypes, in: 1, out: 1, params: softmaxParams, build: buildSoftmax},
-	"topk":        {in: 3, empty: 2, out: 2, params: topkParams, build: buildTopk},
+	"topk":        {in: 3, empty: 2, out: 2, params: topkParams, build: buildTopk, rows: rowTopk},
 
-	"gather_fwd":          {types: bitTypes, in: 2, out: 1, params: gatherParams, build: buildGather},
-	"gather_elements_fwd": {types: bitTypes, in: 2, out: 1, params: gatherElementsParams, build: buildGatherElements},
+	"gather_fwd":          {types: bitTypes, in: 2, out: 1, params: gatherParams, build: buildGather, move: asGather},
+	"gather_elements_fwd": {types: bitTypes, in: 2, out: 1, params: gatherElementsParams, build: buildGatherElements, rows: rowPicks},
 	"index_copy_fwd":      {types: bitTypes, in: 3, out: 1, params: indexCopyParams, inPlace: 1, build: buildIndexCopy},
 
 	"rms_norm_fwd": {types: floatTypes, in: 2, out: 2, params: rmsNormParams, build: buildRMSNorm},
