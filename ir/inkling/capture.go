@@ -424,6 +424,10 @@ func (g *graph) visible(l int, dist *ir.Value) *ir.Value {
 // beside any visible key.
 const hidden = -30000
 
+// floor is the least maximum of a block's scores when decoding: so far above
+// hidden that the exponential of what lies between is 0.
+const floor = hidden + 1000
+
 func (g *graph) mlpLayer(l int, h *ir.Value) *ir.Value {
 	c := g.cfg
 	g.at(l, "mlp.norm")

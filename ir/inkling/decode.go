@@ -49,8 +49,12 @@ func (p *decodePhase) conv(name string, x, taps *ir.Value) *ir.Value {
 	return y
 }
 
-// attention works block by block and combines the blocks of a sequence by the
-// maximum of their scores.
+// attention takes the softmax of each block by itself, and combines the blocks
+// of a sequence by the maxima of their scores: with m_r the maximum of block r
+// and m that of all blocks,
+//
+//	out = Σ_r exp(m_r − m) · parts_r / Σ_r exp(m_r − m) · sums_r
+//	parts_r = Σ_k exp(s_k − m_r) · v_k    sums_r = Σ_k exp(s_k − m_r)
 func (p *decodePhase) attention(l int, q, k, v, rel *ir.Value) *ir.Value {
 	a := p.cfg.Attention(l)
 	dt := p.dt()
@@ -78,18 +82,25 @@ func (p *decodePhase) attention(l int, q, k, v, rel *ir.Value) *ir.Value {
 	scores = p.Select(p.Reshape(visible, []ir.Dim{n, one, one, b}), scores, p.scalar(hidden, dtype.F32, 4))
 
 	p.at(l, "attn.softmax")
+	// What is hidden lies below the floor, so a block of which nothing is visible
+	// has no probability but 0, and no part in what follows.
+	top := p.Max(p.ReduceMax(scores, 3), p.scalar(floor, dtype.F32, 4))
+	probs := p.Exp(p.Sub(scores, top))
+	sums := p.ReshapeShard(p.ReduceSum(probs, 3), 1, n, heads, one)
+	p.at(l, "attn.values")
+	parts := p.ReshapeShard(p.Matmul(p.cast(probs, dt), values, false, dtype.F32), 1, n, heads, hd)
+
+	p.at(l, "attn.combine")
 	// Pad rows may be NaN: a reference picks its own sequence's row, padding that
 	// of row 0, which is real.
 	owned := p.Eq(p.Reshape(p.owners, []ir.Dim{n, one, one}), p.Reshape(p.Iota(s), []ir.Dim{one, s, one}))
-	top := p.ReshapeShard(p.ReduceMax(scores, 3), 2, n, one, heads)
-	top = p.ReduceMax(p.Select(owned, top, p.scalar(hidden, dtype.F32, 3)), 0)
-	top = p.Gather(p.ReshapeShard(top, 1, s, heads), p.owners, 0)
-	probs := p.Exp(p.Sub(scores, p.ReshapeShard(top, 1, n, kvHeads, group, one)))
-	p.at(l, "attn.values")
-	sums := p.ReshapeShard(p.ReduceSum(probs, 3), 1, n, heads)
-	parts := p.ReshapeShard(p.Matmul(p.cast(probs, dt), values, false, dtype.F32), 1, n, heads.Mul(hd))
-
-	p.at(l, "attn.combine")
+	top = p.ReshapeShard(top, 2, n, one, heads)
+	highest := p.ReduceMax(p.Select(owned, top, p.scalar(hidden, dtype.F32, 3)), 0)
+	highest = p.Gather(p.ReshapeShard(highest, 1, s, heads), p.owners, 0)
+	share := p.Exp(p.Sub(p.ReshapeShard(top, 1, n, heads), highest))
+	share = p.ReshapeShard(share, 1, n, heads, one)
+	parts = p.ReshapeShard(p.Mul(parts, share), 1, n, heads.Mul(hd))
+	sums = p.ReshapeShard(p.Mul(sums, share), 1, n, heads)
 	mine := p.Eq(p.Reshape(p.Iota(s), []ir.Dim{s, one}), p.Reshape(p.owners, []ir.Dim{one, n}))
 	pick := p.Select(mine, p.scalar(1, dtype.F32, 2), p.scalar(0, dtype.F32, 2))
 	num := p.ReshapeShard(p.Matmul(pick, parts, false, dtype.F32), 1, s, heads, hd)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -126,6 +127,19 @@ func farthestRow(got, want [][]float32) float64 {
 		worst = max(worst, farthest(got[i], want[i]))
 	}
 	return worst
+}
+
+// medianRow is the median of the rows' largest differences.
+func medianRow(got, want [][]float32) float64 {
+	if len(got) != len(want) || len(got) == 0 {
+		return math.Inf(1)
+	}
+	off := make([]float64, len(got))
+	for i := range got {
+		off[i] = farthest(got[i], want[i])
+	}
+	slices.Sort(off)
+	return off[len(off)/2]
 }
 
 // scale is the largest magnitude.
