@@ -16,13 +16,10 @@ func (g *group) finish() (plan, error) {
 		return plan{}, err
 	}
 	k := &rowsKernel{kernels: g.f.p.device.kernels}
-	lead, together := g.lead(axes)
-	axes[0], axes[lead] = axes[lead], axes[0]
+	axes = g.lead(axes)
 	for _, a := range axes {
 		k.axes = append(k.axes, a.n)
 	}
-	k.span = g.keys()
-	g.place(k, together)
 	for i := range g.reads {
 		spot, err := g.spot(&g.reads[i], axes)
 		if err != nil {
@@ -30,6 +27,9 @@ func (g *group) finish() (plan, error) {
 		}
 		k.spots = append(k.spots, spot)
 	}
+	k.join()
+	k.span = g.keys()
+	g.place(k)
 	g.lanes(k)
 	k.ops = g.ops
 	u := plan{
@@ -219,10 +219,10 @@ func (g *group) spot(r *fetch, axes []part) (rowsSpot, error) {
 	return s, nil
 }
 
-// lead is the axis along which the rows of a tile are: the first one along which
-// no matrix changes and no row is picked by an index, of products the longest.
-// Without one, a tile is a row.
-func (g *group) lead(axes []part) (best int, together bool) {
+// lead puts the axis first along which the rows of a tile are: the first one
+// along which no matrix changes and no row is picked by an index, of products the
+// longest. Without one, it is a new axis of one row.
+func (g *group) lead(axes []part) []part {
 	fits := func(a int) bool {
 		for i := range g.reads {
 			r := &g.reads[i]
@@ -240,12 +240,63 @@ func (g *group) lead(axes []part) (best int, together bool) {
 		}
 		return true
 	}
+	best := none
 	for a := range axes {
-		if fits(a) && (!together || g.products() && axes[a].n > axes[best].n) {
-			best, together = a, true
+		if fits(a) && (best == none || g.products() && axes[a].n > axes[best].n) {
+			best = a
 		}
 	}
-	return best, together
+	if best == none {
+		best, axes = len(axes), append(axes, g.newAxis(1))
+	}
+	axes[0], axes[best] = axes[best], axes[0]
+	return axes
+}
+
+// join makes the first axis longer by others whose rows come next in every lane.
+// Matrices may change along them: each then serves some of a tile's rows.
+func (k *rowsKernel) join() {
+	for a := 1; a < len(k.axes); a++ {
+		if k.axes[0] >= productRows || !k.follows(a) {
+			continue
+		}
+		for i := range k.spots {
+			s := &k.spots[i]
+			if s.ld != 0 && s.every == 0 && s.strides[a] != 0 {
+				s.every, s.step = k.axes[0], s.strides[a]
+				k.every = k.axes[0]
+			}
+			s.strides[a] = 0
+		}
+		k.axes[0], k.axes[a] = k.axes[0]*k.axes[a], 1
+	}
+}
+
+// follows reports whether the rows along an axis continue those along the first
+// one, and matrices are equally far apart.
+func (k *rowsKernel) follows(a int) bool {
+	for i := range k.spots {
+		s := &k.spots[i]
+		for _, p := range s.picks {
+			if p.axis == a {
+				return false
+			}
+		}
+		next := s.strides[0] * k.axes[0]
+		if s.ld != 0 {
+			if k.every == 0 {
+				continue // the first axis has one matrix
+			}
+			next = 0
+			if s.every != 0 {
+				next = s.step * (k.axes[0] / s.every)
+			}
+		}
+		if s.strides[a] != next {
+			return false
+		}
+	}
+	return true
 }
 
 func (g *group) products() bool {
@@ -261,7 +312,7 @@ const budget = 384 << 10
 const tileRows, productRows = 1024, 32
 
 // place finds memory for the values of a tile, and says how many rows it has.
-func (g *group) place(k *rowsKernel, together bool) {
+func (g *group) place(k *rowsKernel) {
 	buffers := g.buffers()
 	width := 0
 	for _, n := range buffers {
@@ -277,11 +328,12 @@ func (g *group) place(k *rowsKernel, together bool) {
 		most = productRows
 	}
 	k.height = min(k.axes[0], max(1, min(most, budget/max(1, width))))
-	if !together {
-		k.height = 1
-	}
-	if share := (k.rows() + 4*g.f.p.device.crew.size - 1) / (4 * g.f.p.device.crew.size); !g.products() && k.height > share {
+	threads := g.f.p.device.crew.size
+	if share := (k.rows() + 4*threads - 1) / (4 * threads); k.height > share && (!g.products() || k.every != 0) {
 		k.height = max(1, share)
+	}
+	if k.every != 0 {
+		k.height = max(k.height/k.every, 1) * k.every
 	}
 	tmp := 0
 	for i := range g.ops {

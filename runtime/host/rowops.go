@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"unsafe"
 
 	"quill/recipes/dtype"
 	"quill/runtime/host/kern"
@@ -405,7 +406,7 @@ func topKeys(keys []uint64, m []byte, dt dtype.Type, k, at, stride, length int) 
 // errHidden says that a tile needs the keys that it left out; see group.span.
 var errHidden = errors.New("hidden keys matter")
 
-// multiply multiplies the rows of a tile by one matrix.
+// multiply multiplies the rows of a tile by a matrix, or some by each of a few.
 type multiply struct {
 	n, k       int
 	transposed bool // B is [n, k]
@@ -429,14 +430,23 @@ func newProduct(k kern.Kernels, p multiply, rows int) operation {
 	}
 	return operation{tmp: tmp, product: &p, run: func(t *tile, o *operation) error {
 		y, a, b := t.lanes[o.out[0]], t.lanes[o.in[0]], t.lanes[o.in[1]]
-		p.run(t, &y, &a, &b)
-		return nil
+		every := t.rows
+		if b.every != 0 {
+			every = b.every
+		}
+		for r := 0; ; {
+			p.run(t, min(every, t.rows-r), &y, &a, &b)
+			if r += every; r >= t.rows {
+				return nil
+			}
+			y.p, a.p, b.p = y.row(every), a.row(every), unsafe.Add(b.p, b.step)
+		}
 	}}
 }
 
-// run multiplies; y has n elements a row, and the matrix as many rows if it is
-// transposed and a has as many elements a row otherwise.
-func (p *multiply) run(t *tile, y, a, b *lane) {
+// run multiplies rows; y has n elements a row, and the matrix as many rows if it
+// is transposed and a has as many elements a row otherwise.
+func (p *multiply) run(t *tile, rows int, y, a, b *lane) {
 	n, k := y.n, a.n
 	var out []float32
 	ldy := n
@@ -444,17 +454,17 @@ func (p *multiply) run(t *tile, y, a, b *lane) {
 		out = p.sums.f32(t.tmp)
 	} else {
 		ldy = y.stride / 4
-		out = elems[float32](y.p, (t.rows-1)*ldy+n)
+		out = elems[float32](y.p, (rows-1)*ldy+n)
 	}
 	with := arithmetic{t.kernels, p.wide}
-	x := a.matrix(t.rows, k, with.size())
+	x := a.matrix(rows, k, with.size())
 	if p.transposed {
-		with.dots(out, ldy, x, b.matrix(n, k, with.size()), t.rows, n, k, p.scratch.of(t.tmp))
+		with.dots(out, ldy, x, b.matrix(n, k, with.size()), rows, n, k, p.scratch.of(t.tmp))
 	} else {
-		with.sums(out, ldy, x, b.matrix(k, n, with.size()), t.rows, n, k)
+		with.sums(out, ldy, x, b.matrix(k, n, with.size()), rows, n, k)
 	}
 	if p.wideY {
-		for r := range t.rows {
+		for r := range rows {
 			t.kernels.Narrow(rowOf[uint16](y, r)[:n], out[r*n:(r+1)*n])
 		}
 	}

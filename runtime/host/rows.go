@@ -13,6 +13,7 @@ type rowsKernel struct {
 	kernels kern.Kernels
 	axes    []int
 	height  int // rows of a tile
+	every   int // rows that a matrix serves if others follow, else 0
 	ops     []operation
 	values  []rowsValue
 	spots   []rowsSpot
@@ -40,6 +41,9 @@ type rowsSpot struct {
 	strides []int
 	picks   []rowsPick
 	ld      int // of a matrix: bytes between its rows
+	// Of matrices: each serves so many rows, and the next one is so many bytes on;
+	// 0 if one serves all.
+	every, step int
 }
 
 // rowsPick adds stride times an element of an index operand, that of the place
@@ -168,9 +172,12 @@ func (s *rowsSpot) lane(m *mem, l *lane, at *[maxAxes]int) error {
 		}
 		off += int(v) * p.stride
 	}
+	if s.every != 0 {
+		off += at[0] / s.every * s.step
+	}
 	l.p, l.stride = unsafe.Pointer(&x[s.operand][off]), s.strides[0]
 	if s.ld != 0 {
-		l.stride = s.ld
+		l.stride, l.every, l.step = s.ld, s.every, s.step
 	}
 	return nil
 }

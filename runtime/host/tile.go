@@ -25,6 +25,9 @@ type lane struct {
 	p      unsafe.Pointer
 	stride int // bytes between rows
 	n      int // elements of a row; 1 may stand for any number
+	// Of a matrix, of which rows are the stride apart: rows of the tile that it
+	// serves before the next one does, which is so many bytes on. 0 is all.
+	every, step int
 }
 
 func (l *lane) row(r int) unsafe.Pointer { return unsafe.Add(l.p, r*l.stride) }
