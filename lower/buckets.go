@@ -241,7 +241,7 @@ func (d *Deployment) covered(bs []recipes.Bucket) error {
 		needs = append(needs, recipes.Bucket{Phase: recipes.Decode, Seqs: s, Blocks: s * perSeq}, recipes.Bucket{Phase: recipes.Logits, Seqs: s})
 	}
 	for _, n := range needs {
-		if recipes.Select(bs, n, d.BlockSize) < 0 {
+		if !slices.ContainsFunc(bs, func(b recipes.Bucket) bool { return b.Covers(n) }) {
 			return d.at("buckets", "no bucket covers %s, which max_model_len %d and max_num_seqs %d admit", n, d.MaxModelLen, d.MaxNumSeqs)
 		}
 	}

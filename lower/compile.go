@@ -39,7 +39,7 @@ func Compile(ctx context.Context, d *Deployment, progress Progress) (b *recipes.
 	}
 	b = &recipes.Bundle{
 		Manifest: recipes.Manifest{
-			Format: recipes.FormatVersion, Quill: Version, Target: d.Target, Deployment: d.manifest(),
+			Format: recipes.FormatVersion, Quill: Version, Target: d.Target, Deployment: d.manifest(), Costs: d.costs(cfg),
 			Model: recipes.Model{
 				Fingerprint: fp, Layers: cfg.Layers, Hidden: cfg.Hidden, Vocab: cfg.Vocab, ValidVocab: cfg.ValidVocab, EOS: cfg.EOS,
 			},

@@ -8,6 +8,7 @@ type Manifest struct {
 	Target     string     `json:"target"`
 	Model      Model      `json:"model"`
 	Deployment Deployment `json:"deployment"`
+	Costs      Costs      `json:"costs"`
 	Sets       []SetInfo  `json:"sets"`
 }
 

@@ -50,6 +50,7 @@ func tinyBundle(t testing.TB) *Bundle {
 				TensorParallel: 2, MaxModelLen: 16, MaxNumSeqs: 2, BlockSize: 4,
 				KVBlocks: 8, MaxBatchedTokens: 8, Embedding: "replicated",
 			},
+			Costs: Costs{Row: 3, Pad: 5, Block: 2, Key: 1},
 		},
 		Checkpoint: []CheckpointTensor{
 			{Name: "embed", DType: "BF16", Shape: []int64{8, 4}, Part: TextPart},
@@ -206,6 +207,12 @@ func TestCheckFindsFaults(t *testing.T) {
 		{"bucket", func(b *Bundle) {
 			b.Sets[0].Plans[0].Bucket.Query, b.Sets[0].Info.Plans[0].Query = 0, 0
 		}, "cannot be"},
+		{"no costs", func(b *Bundle) { b.Manifest.Costs = Costs{} }, "costs: row is 0, want 1 to"},
+		{"negative costs", func(b *Bundle) { b.Manifest.Costs.Pad = -1 }, "costs: pad is -1, want 0 to"},
+		{"cost overflow", func(b *Bundle) {
+			b.Manifest.Costs.Key = maxCost
+			b.Sets[0].Plans[0].Bucket.Query, b.Sets[0].Info.Plans[0].Query = 1<<12, 1<<12
+		}, "plan prefill/q=4096,c=2: its cost is more than 62 bits count"},
 		{"arena", func(b *Bundle) { b.Sets[0].Plans[0].ArenaBytes = 513 }, "needs 513 bytes of an arena of 512"},
 		{"io", func(b *Bundle) { b.Sets[0].Plans[0].Inputs[0].Offset = 500 }, `"tokens" has 32 bytes at byte 500`},
 		{"io overflow", func(b *Bundle) { b.Sets[0].Plans[0].Inputs[0].Dims = []int64{1 << 62, 4} }, `"tokens" has dims`},

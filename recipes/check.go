@@ -21,6 +21,9 @@ func (b *Bundle) Check() error {
 	if m := &b.Manifest.Model; m.ValidVocab < 1 || m.ValidVocab > m.Vocab || m.Vocab > math.MaxInt32 {
 		return fmt.Errorf("model: %d valid ids in a vocabulary of %d", m.ValidVocab, m.Vocab)
 	}
+	if err := b.Manifest.Costs.check(); err != nil {
+		return fmt.Errorf("costs: %w", err)
+	}
 	shapes, err := checkpointShapes(b.Checkpoint)
 	if err != nil {
 		return err
@@ -47,7 +50,7 @@ func (b *Bundle) Check() error {
 }
 
 // Bounds on the numbers of a deployment, far beyond any that makes sense: with
-// them neither slot numbers (i32) nor bucket costs (i64) overflow.
+// them slot numbers (i32) do not overflow.
 const (
 	maxRanks  = 1 << 10
 	maxBlock  = 1 << 12

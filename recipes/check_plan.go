@@ -28,6 +28,9 @@ func (c *setCheck) plan(p *Plan) error {
 	if err := p.Bucket.check(); err != nil {
 		return err
 	}
+	if m := &c.bundle.Manifest; !m.Costs.hold(p.Bucket, m.Deployment.BlockSize) {
+		return errors.New("its cost is more than 62 bits count")
+	}
 	if arena := c.set.Info.Bytes[Arena]; p.ArenaBytes < 0 || p.ArenaBytes > arena {
 		return fmt.Errorf("needs %d bytes of an arena of %d", p.ArenaBytes, arena)
 	}

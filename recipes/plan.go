@@ -169,32 +169,7 @@ func (b Bucket) String() string {
 	return fmt.Sprintf("%s/?", b.Phase)
 }
 
-// Cost orders buckets that cover the same need: the attention area in
-// prefill, cached slots and rows in decode.
-func (b Bucket) Cost(blockSize int) int64 {
-	switch b.Phase {
-	case Prefill:
-		return int64(b.Query) * int64(b.Query+b.Blocks*blockSize)
-	case Decode:
-		return int64(b.Seqs) + int64(b.Blocks)*int64(blockSize)
-	default:
-		return int64(b.Seqs)
-	}
-}
-
 // Covers reports whether a bucket can execute the need.
 func (b Bucket) Covers(need Bucket) bool {
 	return b.Phase == need.Phase && b.Seqs >= need.Seqs && b.Query >= need.Query && b.Blocks >= need.Blocks
-}
-
-// Select returns the index of the cheapest bucket that covers the need, -1
-// when none does. Planner and runtime both choose with this function.
-func Select(buckets []Bucket, need Bucket, blockSize int) int {
-	best := -1
-	for i, b := range buckets {
-		if b.Covers(need) && (best < 0 || b.Cost(blockSize) < buckets[best].Cost(blockSize)) {
-			best = i
-		}
-	}
-	return best
 }

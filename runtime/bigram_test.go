@@ -61,6 +61,7 @@ func bigram(t testing.TB) (bundle, model string, embed, head [][]float32) {
 				TensorParallel: ranks, MaxModelLen: 20, MaxNumSeqs: 3,
 				BlockSize: blockSize, KVBlocks: kvBlocks, MaxBatchedTokens: 8,
 			},
+			Costs: recipes.Costs{Row: 1, Block: 1, Key: 1},
 		},
 		Checkpoint: []recipes.CheckpointTensor{
 			{Name: "embed", DType: "F32", Shape: shape, Part: recipes.TextPart},

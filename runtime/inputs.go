@@ -203,7 +203,9 @@ func (l *layout) history(in *inputSet, table []int32, start int) {
 	setOne(in[inCtxStart], -pad*l.block)
 }
 
-// decode fills the inputs for one token of each sequence.
+// decode fills the inputs for one token of each sequence. Padding rows differ in
+// the slot they write only, so they choose the same experts: recipes.Costs counts
+// on it.
 func (l *layout) decode(in *inputSet, qs []*Sequence, tokens []int32) {
 	for i := range in[inTokens].len() {
 		in[inTokens].set(i, l.token(tokens, i))

@@ -106,6 +106,20 @@ func TestDecodeInputs(t *testing.T) {
 	}, all(in))
 }
 
+// Padding rows of a decode step are alike, but for where they write.
+func TestDecodePaddingIsAlike(t *testing.T) {
+	l := layout{block: 4, zero: 1000, trash: 1001, pad: 7}
+	in := filled(recipes.Bucket{Phase: recipes.Decode, Seqs: 6, Blocks: 6}, l.block)
+	l.decode(in, []*Sequence{{n: 5, blocks: []int32{3, 9}}}, []int32{2})
+	for _, id := range []input{inTokens, inPositions, inConvRead, inConvWrite} {
+		rows := values(in[id])[1:]
+		for _, v := range rows {
+			require.Equal(t, rows[0], v, inputTable[id].name)
+		}
+	}
+	require.Equal(t, make([]int32, 6), values(in[inOwners])) // no padding row has references
+}
+
 func TestLogitsInputs(t *testing.T) {
 	in := filled(recipes.Bucket{Phase: recipes.Logits, Seqs: 4}, 4)
 	four.rows(in, 5, 2)

@@ -53,6 +53,7 @@ func simBundle(t testing.TB, l simLimits) (bundle, model string) {
 				TensorParallel: l.ranks, MaxModelLen: l.maxLen, MaxNumSeqs: l.maxSeqs,
 				BlockSize: l.block, KVBlocks: l.blocks, MaxBatchedTokens: l.maxTokens,
 			},
+			Costs: recipes.Costs{Row: 1, Block: 1, Key: 1},
 		},
 		Checkpoint: []recipes.CheckpointTensor{{Name: "w", DType: "F32", Shape: []int64{2, 3}}},
 		Recipes:    make(map[recipes.Hash]*recipes.Recipe),

@@ -12,6 +12,7 @@ type report struct {
 	Target     string             `json:"target"`
 	Model      recipes.Model      `json:"model"`
 	Deployment recipes.Deployment `json:"deployment"`
+	Costs      recipes.Costs      `json:"costs"`
 	// Checkpoint is the number of tensors that a checkpoint has, by part.
 	Checkpoint map[string]int `json:"checkpoint"`
 	Recipes    int            `json:"recipes"` // distinct, of all sets
@@ -70,6 +71,7 @@ func newReport(path string, size int64, b *recipes.Bundle) *report {
 	r := &report{
 		Bundle: path, FileBytes: size,
 		Format: b.Manifest.Format, Quill: b.Manifest.Quill, Target: b.Manifest.Target, Model: b.Manifest.Model, Deployment: b.Manifest.Deployment,
+		Costs:      b.Manifest.Costs,
 		Checkpoint: map[string]int{}, Recipes: len(b.Recipes),
 	}
 	for _, t := range b.Checkpoint {
