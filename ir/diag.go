@@ -28,7 +28,7 @@ type Diag struct {
 // caret, notes and the help line.
 func (d *Diag) Error() string {
 	var b strings.Builder
-	if d.Pos.Line > 0 {
+	if d.Pos.Line > 0 && d.File != "" {
 		fmt.Fprintf(&b, "%s:%d:%d: ", d.File, d.Pos.Line, d.Pos.Col)
 	} else if d.Where != "" {
 		fmt.Fprintf(&b, "%s: ", d.Where)

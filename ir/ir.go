@@ -207,6 +207,10 @@ func (o *Op) Ints(name string) []int64 {
 	return ns
 }
 
+// EndsSegment reports whether a segment ends at an op, which belongs to none: it
+// is a collective or a graph break.
+func EndsSegment(o *Op) bool { return o.Def.Has(ops.Collective) || o.Def.Has(ops.Break) }
+
 // Loc says which part of the model an op comes from; passes keep it.
 type Loc struct {
 	// Layer is the layer's number, −1 for what belongs to none. In a segment

@@ -245,7 +245,7 @@ func (r *resolver) undefined(sc *scope, a *astArg) {
 	for n := range sc.values {
 		names = append(names, n)
 	}
-	d.Help = didYouMean(a.Name, names)
+	d.Help = DidYouMean(a.Name, names)
 }
 
 // stray finds words behind an op that the grammar takes for the next op.
@@ -266,7 +266,7 @@ func (r *resolver) op(f *Func, sc *scope, a *astOp) {
 		for i := range ops.Table {
 			names = append(names, ops.Table[i].Name)
 		}
-		r.errorf("V04", a.Name.Pos, "there is no op %s", a.Name.Name).Help = didYouMean(a.Name.Name, names)
+		r.errorf("V04", a.Name.Pos, "there is no op %s", a.Name.Name).Help = DidYouMean(a.Name.Name, names)
 		return
 	}
 	before := len(r.diags)
@@ -310,15 +310,14 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// didYouMean is a help line with the candidate that is nearest to a name, and
+// DidYouMean is a help line with the candidate that is nearest to a name, and
 // at most two edits away; "" when there is none.
-func didYouMean(name string, candidates []string) string {
+func DidYouMean(name string, candidates []string) string {
 	best, most := "", 3
 	if len(name) > 64 {
 		return ""
 	}
-	slices.Sort(candidates)
-	for _, c := range candidates {
+	for _, c := range slices.Sorted(slices.Values(candidates)) {
 		if len(c) > 64 {
 			continue
 		}

@@ -38,8 +38,45 @@ func (m *Module) String() string {
 
 // Print writes the module's text. It is deterministic and complete: parsing it
 // gives an equal module, which prints the same text.
-func (m *Module) Print(w io.Writer) error {
-	p := printer{w: bufio.NewWriter(w)}
+func (m *Module) Print(w io.Writer) error { return m.print(w, nil) }
+
+// Numbers are the numbers that stand for op results in a text.
+type Numbers map[*Value]int
+
+// Number numbers the results of a module's ops, as Print does when old is nil.
+// Otherwise values that old has keep their number, so that the texts before and
+// after a rewrite differ only in what was rewritten.
+func (m *Module) Number(old Numbers) Numbers {
+	next := 0
+	for _, n := range old {
+		next = max(next, n+1)
+	}
+	ns := Numbers{}
+	for _, f := range m.Funcs {
+		free := next
+		for _, o := range f.Ops {
+			for _, r := range o.Results {
+				if n, ok := old[r]; ok {
+					ns[r] = n
+					continue
+				}
+				ns[r] = free
+				free++
+			}
+		}
+	}
+	return ns
+}
+
+// Text is the module's text with the given numbers.
+func (ns Numbers) Text(m *Module) string {
+	var b strings.Builder
+	_ = m.print(&b, ns) // a Builder does not fail
+	return b.String()
+}
+
+func (m *Module) print(w io.Writer, ns Numbers) error {
+	p := printer{w: bufio.NewWriter(w), fixed: ns}
 	p.printf("module @%s {level = %s, tp = %d}\n", m.Name, levelName(m.Level), m.TP)
 	if len(m.Syms) > 0 {
 		p.printf("\n")
@@ -67,7 +104,8 @@ func (f *Func) Shape() string {
 type printer struct {
 	w         *bufio.Writer
 	anonymous bool // leave out names, sources and locations
-	ids       map[*Value]int
+	ids       Numbers
+	fixed     Numbers // if not nil, instead of numbers by position
 }
 
 func (p *printer) printf(format string, args ...any) { fmt.Fprintf(p.w, format, args...) }
@@ -113,7 +151,11 @@ func (p *printer) function(f *Func, anonymous bool) {
 // number gives op results their printed numbers (and, for anonymous text,
 // parameters too).
 func (p *printer) number(f *Func) {
-	p.ids = make(map[*Value]int, len(f.Ops))
+	if p.fixed != nil {
+		p.ids = p.fixed
+		return
+	}
+	p.ids = make(Numbers, len(f.Ops))
 	if p.anonymous {
 		for _, prm := range f.Params {
 			p.ids[prm.Value] = len(p.ids)
@@ -242,6 +284,12 @@ func (p *printer) loc(l Loc) {
 	if len(parts) > 0 {
 		p.printf(" loc(%s)", strings.Join(parts, ", "))
 	}
+}
+
+// AttrText spells an attribute of an op as a text does, name included.
+func AttrText(o *Op, a *Attr) string {
+	d, _ := o.Def.Attr(a.Name)
+	return a.Name + " = " + attrString(d.Type, a)
 }
 
 func attrString(t ops.AttrType, a *Attr) string {

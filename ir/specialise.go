@@ -1,6 +1,9 @@
 package ir
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Specialise copies a module with every size evaluated for the given values of
 // its base symbols; the copy has no symbols.
@@ -21,16 +24,28 @@ func Specialise(m *Module, base map[string]int64) (*Module, error) {
 	return out, nil
 }
 
+// Clone copies a module, so that a pass can be undone or compared with what was
+// before. What passes never change in place is shared.
+func (m *Module) Clone() *Module {
+	out := *m
+	out.Syms, out.Funcs = slices.Clone(m.Syms), nil
+	c := cloner{funcs: map[*Func]*Func{}}
+	for _, f := range m.Funcs {
+		out.Funcs = append(out.Funcs, c.function(f))
+	}
+	return &out
+}
+
 // cloner copies functions, replacing symbols by sizes.
 type cloner struct {
-	sizes  map[string]Dim
+	sizes  map[string]Dim // nil keeps symbols
 	funcs  map[*Func]*Func
 	values map[*Value]*Value
 }
 
 func (c *cloner) dims(ds []Dim) []Dim {
-	if ds == nil {
-		return nil
+	if ds == nil || c.sizes == nil {
+		return slices.Clone(ds)
 	}
 	out := make([]Dim, len(ds))
 	for i, d := range ds {
@@ -76,7 +91,9 @@ func (c *cloner) args(vs []*Value) []*Value {
 func (c *cloner) op(o *Op) *Op {
 	n := &Op{Def: o.Def, Args: c.args(o.Args), Attrs: make([]Attr, len(o.Attrs)), Loc: o.Loc, Pos: o.Pos}
 	for i, a := range o.Attrs {
-		a.Dim = a.Dim.subst(c.sizes)
+		if c.sizes != nil {
+			a.Dim = a.Dim.subst(c.sizes)
+		}
 		a.Dims = c.dims(a.Dims)
 		if a.Func != nil {
 			a.Func = c.funcs[a.Func]
@@ -88,7 +105,7 @@ func (c *cloner) op(o *Op) *Op {
 		ts[i] = c.typ(r.Type)
 	}
 	// A size that becomes 1 would leave a choice that there was not before.
-	if o.Name() == "reshape" && o.Attr("shard") == nil && ts[0].Dist.Kind == Sharded {
+	if c.sizes != nil && o.Name() == "reshape" && o.Attr("shard") == nil && ts[0].Dist.Kind == Sharded {
 		n.Attrs = append(n.Attrs, intAttr("shard", int64(ts[0].Dist.Axis)))
 	}
 	n.setResults(ts)

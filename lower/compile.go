@@ -8,6 +8,7 @@ package lower
 import (
 	"context"
 	"fmt"
+	"path"
 	"path/filepath"
 
 	"quill/ir"
@@ -25,6 +26,22 @@ type Progress func(done, total int, what string)
 
 // Compile compiles a deployment into a bundle. notes are remarks for the user.
 func Compile(ctx context.Context, d *Deployment, progress Progress) (b *recipes.Bundle, notes []string, err error) {
+	return CompileWith(ctx, d, Options{Progress: progress, Passes: func(params passes.Params) *passes.Manager {
+		return passes.NewManager(passes.Config{Pipeline: passes.Default(), Params: params})
+	}})
+}
+
+// Options changes how a deployment is compiled.
+type Options struct {
+	Progress Progress
+	// Passes makes what runs the passes, given the deployment's parameters. Its
+	// pipeline must be complete. Modules are labelled by precision and family, in
+	// the bucket stage by bucket too.
+	Passes func(passes.Params) *passes.Manager
+}
+
+// CompileWith is Compile with options.
+func CompileWith(ctx context.Context, d *Deployment, opt Options) (b *recipes.Bundle, notes []string, err error) {
 	src, cfg, err := d.config()
 	if err != nil {
 		return nil, nil, err
@@ -47,7 +64,10 @@ func Compile(ctx context.Context, d *Deployment, progress Progress) (b *recipes.
 		Checkpoint: checkpoint(cfg),
 		Recipes:    map[recipes.Hash]*recipes.Recipe{},
 	}
-	c := compiler{cfg: cfg, dep: d, buckets: buckets, bundle: b, progress: progress, total: len(buckets) * len(d.Precisions())}
+	c := compiler{
+		cfg: cfg, dep: d, buckets: buckets, bundle: b, passes: opt.Passes(d.params()), progress: opt.Progress,
+		total: len(buckets) * len(d.Precisions()),
+	}
 	for _, p := range d.Precisions() {
 		if err := c.set(ctx, p); err != nil {
 			return nil, nil, fmt.Errorf("%s: %s: %w", d.path, p, err)
@@ -98,32 +118,52 @@ type compiler struct {
 	dep      *Deployment
 	buckets  []recipes.Bucket
 	bundle   *recipes.Bundle
+	passes   *passes.Manager
 	progress Progress
 	done     int
 	total    int
 }
 
-// Families captures and outlines every family that the buckets need.
+// Families captures every family that the buckets need and runs the family stage
+// of the default pipeline on it.
 func Families(ctx context.Context, cfg *inkling.Config, o inkling.Options, buckets []recipes.Bucket) (map[inkling.Family]*ir.Module, error) {
+	c := compiler{cfg: cfg, buckets: buckets, passes: passes.NewManager(passes.Config{Pipeline: passes.Default()})}
+	return c.families(ctx, o, "")
+}
+
+// families makes the outlined modules of all families.
+func (c *compiler) families(ctx context.Context, o inkling.Options, label string) (map[inkling.Family]*ir.Module, error) {
 	mods := map[inkling.Family]*ir.Module{}
-	for _, b := range buckets {
-		fam := family(cfg, o, b)
+	for _, b := range c.buckets {
+		fam := family(c.cfg, o, b)
 		if mods[fam] != nil {
 			continue
 		}
-		m, err := inkling.Capture(cfg, o, fam)
+		m, err := inkling.Capture(c.cfg, o, fam)
 		if err != nil {
 			return nil, err
 		}
 		if err := ir.Verify(m); err != nil {
 			return nil, fmt.Errorf("captured %s: %w", fam, err)
 		}
-		if err := passes.Run(ctx, m, passes.Pipeline()); err != nil {
+		if err := c.passes.RunStage(ctx, passes.Family, path.Join(label, string(fam)), m); err != nil {
 			return nil, err
 		}
 		mods[fam] = m
 	}
 	return mods, nil
+}
+
+// plan specialises a family for a bucket, runs the bucket stage and plans it.
+func (c *compiler) plan(ctx context.Context, m *ir.Module, label string, b recipes.Bucket, lay *layout) (*planner, error) {
+	conc, err := ir.Specialise(m, sizes(b))
+	if err != nil {
+		return nil, err
+	}
+	if err := c.passes.RunStage(ctx, passes.Bucket, path.Join(label, path.Base(b.String())), conc); err != nil {
+		return nil, err
+	}
+	return newPlan(conc, b, lay)
 }
 
 // family is the phase family that a bucket belongs to.
@@ -154,7 +194,7 @@ func sizes(b recipes.Bucket) map[string]int64 {
 // set compiles one precision.
 func (c *compiler) set(ctx context.Context, precision string) error {
 	o := c.dep.options(precision)
-	mods, err := Families(ctx, c.cfg, o, c.buckets)
+	mods, err := c.families(ctx, o, precision)
 	if err != nil {
 		return err
 	}
@@ -167,9 +207,10 @@ func (c *compiler) set(ctx context.Context, precision string) error {
 			return err
 		}
 		fam := family(c.cfg, o, b)
-		if plans[i], err = newPlan(mods[fam], string(fam), b, lay); err != nil {
+		if plans[i], err = c.plan(ctx, mods[fam], path.Join(precision, string(fam)), b, lay); err != nil {
 			return fmt.Errorf("bucket %s: %w", b, err)
 		}
+		plans[i].plan.Family = string(fam)
 		if err := c.emit(plans[i]); err != nil {
 			return fmt.Errorf("bucket %s: %w", b, err)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"quill/ir/inkling"
+	"quill/passes"
 	"quill/recipes"
 	"quill/recipes/dtype"
 )
@@ -290,6 +291,14 @@ func (d *Deployment) options(precision string) inkling.Options {
 	return inkling.Options{
 		TP: d.TensorParallel, BlockSize: d.BlockSize, Blocks: d.KVBlocks, MaxModelLen: d.MaxModelLen, MaxNumSeqs: d.MaxNumSeqs,
 		MaxBatchedTokens: d.MaxBatchedTokens, Precision: t, ShardedEmbedding: d.Embedding == "sharded",
+	}
+}
+
+// params are what passes may rely on.
+func (d *Deployment) params() passes.Params {
+	return passes.Params{
+		Target: d.Target, BlockSize: d.BlockSize, Blocks: d.KVBlocks, MaxModelLen: d.MaxModelLen, MaxNumSeqs: d.MaxNumSeqs,
+		MaxBatchedTokens: d.MaxBatchedTokens,
 	}
 }
 

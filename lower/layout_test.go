@@ -1,7 +1,6 @@
 package lower
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,12 +12,11 @@ import (
 
 func planOf(t *testing.T, text string) (*planner, *layout, error) {
 	t.Helper()
-	text = strings.Replace(text, "}\n", "}\nsym q: 1..1\n", 1) // prefill's symbol
 	m, err := ir.VerifyText("test.qir", []byte(text))
 	require.NoError(t, err)
-	require.NoError(t, passes.Run(t.Context(), m, passes.Pipeline()))
+	require.NoError(t, passes.Run(t.Context(), m, passes.Default()))
 	lay := newLayout()
-	p, err := newPlan(m, "test", recipes.Bucket{Phase: recipes.Prefill, Query: 1}, lay)
+	p, err := newPlan(m, recipes.Bucket{Phase: recipes.Prefill, Query: 1}, lay)
 	return p, lay, err
 }
 

@@ -9,7 +9,7 @@ import (
 	"quill/recipes"
 )
 
-// planner turns an outlined module, specialised for one bucket, into a plan.
+// planner turns an outlined module of concrete sizes into a plan.
 type planner struct {
 	plan       recipes.Plan
 	recipes    []*recipes.Recipe // of each launch
@@ -26,19 +26,16 @@ type planner struct {
 // inputsSection and the like name the sections of a recipe.
 const inputsSection = "inputs"
 
-func newPlan(m *ir.Module, fam string, b recipes.Bucket, lay *layout) (*planner, error) {
-	conc, err := ir.Specialise(m, sizes(b))
-	if err != nil {
-		return nil, err
-	}
+func newPlan(m *ir.Module, b recipes.Bucket, lay *layout) (*planner, error) {
 	p := &planner{
-		plan: recipes.Plan{Bucket: b, Family: fam}, lay: lay, entry: conc.Entry(),
+		plan: recipes.Plan{Bucket: b}, lay: lay, entry: m.Entry(),
 		values: map[*ir.Value]*recipes.Binding{}, emitted: map[string]*recipes.Recipe{},
 	}
 	if err := p.arena(); err != nil {
 		return nil, err
 	}
 	for _, o := range p.entry.Ops {
+		var err error
 		if o.Name() == "call" {
 			err = p.launch(o)
 		} else {

@@ -1,7 +1,6 @@
 package passes
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"strconv"
@@ -12,7 +11,7 @@ import (
 	"quill/recipes/dtype"
 )
 
-// outlineSegments turns the entry into calls of segments and collectives. A
+// outlinePass turns the entry into calls of segments and collectives. A
 // segment is a run of ops between two collectives or graph breaks; weights,
 // state and what crosses its border become parameters, so that the segments of
 // equal layers are equal and are kept once. Constants become weights that are
@@ -32,13 +31,21 @@ import (
 //
 // It must run last: later passes would see calls only. It does not fire on a
 // module that is outlined already.
-func outlineSegments(_ context.Context, m *ir.Module) (bool, error) {
+var outlinePass = Pass{
+	Name:    outline,
+	Summary: "cuts at breaks and collectives, makes weights and state slots, folds equal segments",
+	Stages:  Family,
+	Run:     outlineSegments,
+}
+
+func outlineSegments(c *Context, m *ir.Module) (bool, error) {
 	if m.Level == ops.Plan {
 		return false, nil
 	}
 	if len(m.Funcs) != 1 {
 		return false, fmt.Errorf("want one function, found %d", len(m.Funcs))
 	}
+	c.Rewrite() // has no limit
 	o := &outliner{mod: m, old: m.Entry(), values: map[*ir.Value]*ir.Value{}, byShape: map[string]*ir.Func{}}
 	o.run()
 	return true, nil
@@ -74,7 +81,7 @@ func (o *outliner) run() {
 	}
 	start := 0
 	for i, op := range o.old.Ops {
-		if !op.Def.Has(ops.Collective) && !op.Def.Has(ops.Break) {
+		if !ir.EndsSegment(op) {
 			continue
 		}
 		o.segment(start, i)

@@ -3,6 +3,7 @@ package passes
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -30,46 +31,39 @@ func fileErrors(err error) []filetest.Error {
 	return out
 }
 
-// opt runs the passes named by -passes= on a case.
+// opt runs -passes=PIPELINE on a case, with -param=KEY=VALUE and
+// -rewrite-limit=N if they are given. What fires are rewrites; a pass that runs
+// twice fires the sum.
 func opt(ctx context.Context, args []string, c filetest.Case) filetest.Result {
+	fail := func(err error) filetest.Result { return filetest.Result{Errors: fileErrors(err)} }
 	m, err := ir.VerifyText(c.File, []byte(c.Src))
 	if err != nil {
-		return filetest.Result{Errors: fileErrors(err)}
+		return fail(err)
 	}
 	res := filetest.Result{Fired: map[string]int{}}
-	names := strings.Split(strings.TrimPrefix(args[0], "-passes="), ",")
-	for _, name := range names {
-		p, ok := find(name)
-		if !ok {
-			return filetest.Result{Errors: []filetest.Error{{Msg: "there is no pass " + name}}}
-		}
-		before := m.String()
-		changed, err := p.Run(ctx, m)
-		if err == nil {
-			err = ir.Verify(m)
-		}
-		if err != nil {
-			return filetest.Result{Errors: fileErrors(err)}
-		}
-		if changed != (m.String() != before) {
-			return filetest.Result{Errors: []filetest.Error{{Msg: fmt.Sprintf("%s says changed = %v and that is not true", name, changed)}}}
-		}
-		res.Fired[name] = 0
-		if changed {
-			res.Fired[name] = 1
-		}
+	cfg := Config{Honest: true, Remark: func(r Remark) { res.Remarks = append(res.Remarks, r.String()) }}
+	fs := flag.NewFlagSet("opt", flag.ContinueOnError)
+	pipeline := fs.String("passes", "", "")
+	limit := fs.Int("rewrite-limit", -1, "")
+	fs.Func("param", "", cfg.Params.Set)
+	if err := fs.Parse(args); err != nil {
+		return fail(err)
+	}
+	if *limit >= 0 {
+		cfg.RewriteLimit = limit
+	}
+	if cfg.Pipeline, err = Parse(*pipeline); err != nil {
+		return fail(err)
+	}
+	mgr := NewManager(cfg)
+	if err := mgr.Run(ctx, "", m); err != nil {
+		return fail(err)
+	}
+	for _, s := range mgr.Stats() {
+		res.Fired[s.Step.Pass.Name] += s.Rewrites
 	}
 	res.Output = m.String()
 	return res
-}
-
-func find(name string) (Pass, bool) {
-	for _, p := range Pipeline() {
-		if p.Name == name {
-			return p, true
-		}
-	}
-	return Pass{}, false
 }
 
 func roundTrip(src string) (string, []filetest.Error) {
@@ -82,14 +76,14 @@ func roundTrip(src string) (string, []filetest.Error) {
 
 func TestFiles(t *testing.T) {
 	r := filetest.Runner{Commands: map[string]filetest.Command{"opt": opt, "same": same}, RoundTrip: roundTrip}
-	for _, p := range Pipeline() {
+	for _, p := range Passes() {
 		r.RunDir(t, filepath.Join("testdata", p.Name))
 	}
 }
 
 // The before and after of each pass's comment is what the pass does.
 func TestDocumentedExamples(t *testing.T) {
-	for _, p := range Pipeline() {
+	for _, p := range Passes() {
 		file := strings.ReplaceAll(p.Name, "-", "_") + ".go"
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
 		require.NoError(t, err)
@@ -98,9 +92,7 @@ func TestDocumentedExamples(t *testing.T) {
 		header := exampleHeaders[p.Name]
 		m, err := ir.VerifyText(file, []byte(header[0]+before+header[1]))
 		require.NoError(t, err)
-		_, err = p.Run(t.Context(), m)
-		require.NoError(t, err)
-		require.NoError(t, ir.Verify(m))
+		require.NoError(t, NewManager(Config{Pipeline: Pipeline{{Pass: &p}}}).Run(t.Context(), "", m))
 		require.Equal(t, lines(after), lines(opsOf(m.Entry(), m)))
 	}
 }
@@ -114,6 +106,18 @@ func @f(
 ) -> (output y: f32[4, 8]) {
 `, `  return %2
 }`},
+	"canonicalize": exampleOf("f32[8]", "f32[4, 2]", "%5"),
+	"fold":         exampleOf("f32[4]", "f32[4]", "%3"),
+	"cse":          exampleOf("f32[4]", "f32[4]", "%2"),
+	"dce":          exampleOf("f32[4]", "f32[4]", "%2"),
+}
+
+// exampleOf completes an example that computes a value of %x.
+func exampleOf(x, y, value string) [2]string {
+	return [2]string{
+		"module @example {level = model, tp = 1}\nfunc @f(input %x: " + x + ") -> (output y: " + y + ") {\n",
+		"  return " + value + "\n}",
+	}
 }
 
 // example is the indented text after Before: and After: in the comments.
@@ -169,7 +173,7 @@ func TestFolders(t *testing.T) {
 		}
 	}
 	var want []string
-	for _, p := range Pipeline() {
+	for _, p := range Passes() {
 		want = append(want, p.Name)
 		require.NotEmpty(t, p.Summary)
 	}

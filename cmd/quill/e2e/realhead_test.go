@@ -109,7 +109,7 @@ func TestRealHeadOnTheHost(t *testing.T) {
 		f.Return = append(f.Return, last)
 	}
 	f.Results[1].Name, f.Results[2].Name = "norm", "scaled"
-	require.NoError(t, passes.Run(t.Context(), m, passes.Pipeline()))
+	require.NoError(t, passes.Run(t.Context(), m, passes.Default().Stage(passes.Family)))
 	m, err = ir.Specialise(m, map[string]int64{"r": 1})
 	require.NoError(t, err)
 	require.Len(t, m.Entry().Ops, 1, "one rank has one segment")

@@ -85,7 +85,7 @@ func (r *reference) module(fam inkling.Family) *ir.Module {
 	require.NoError(r.t, err)
 	require.NoError(r.t, ir.Verify(m))
 	if r.outlined {
-		require.NoError(r.t, passes.Run(r.t.Context(), m, passes.Pipeline()))
+		require.NoError(r.t, passes.Run(r.t.Context(), m, passes.Default().Stage(passes.Family)))
 	}
 	r.mods[fam] = m
 	return m

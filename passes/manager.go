@@ -1,0 +1,271 @@
+package passes
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"quill/ir"
+)
+
+// Config says what a [Manager] runs and what it tells about it. The zero value
+// runs nothing and is silent.
+type Config struct {
+	Pipeline Pipeline
+	Params   Params
+	// RewriteLimit is the number of rewrites that all runs of a manager may do
+	// together; nil is any number.
+	RewriteLimit *int
+	// PrintAfter lists passes after which a module that they changed is printed
+	// to Out; the word all stands for every pass. With the word diff in the list
+	// what changed is printed instead, after all passes if the list has no other.
+	PrintAfter []string
+	Out        io.Writer
+	// DumpDir is a directory for modules: as they came, and after each pass that
+	// changed them, numbered by the pass's place in the pipeline. A module of a
+	// label has a directory of its own. Empty is none.
+	DumpDir string
+	// Remark is told what passes remark; nil leaves it out.
+	Remark func(Remark)
+	// Validate compares modules before and after a pass that changed one; nil
+	// leaves it out.
+	Validate func(ctx context.Context, label string, before, after *ir.Module) error
+	// Honest checks that passes say truly whether they changed a module.
+	Honest bool
+}
+
+// Check reports what cannot be meant.
+func (c *Config) Check() error {
+	for _, name := range c.PrintAfter {
+		if name != printAll && name != printDiff && Passes().Find(name) == nil {
+			return fmt.Errorf("print after: %s; or the words %s and %s", Passes().unknown(name), printAll, printDiff)
+		}
+	}
+	if c.RewriteLimit != nil && *c.RewriteLimit < 0 {
+		return fmt.Errorf("rewrite limit %d is negative", *c.RewriteLimit)
+	}
+	return nil
+}
+
+// Words of Config.PrintAfter that are no passes.
+const (
+	printAll  = "all"
+	printDiff = "diff"
+)
+
+// Manager runs a pipeline over modules, one after the other. Every module is
+// verified after every pass; one that a pass breaks is saved as it was before, in
+// a file that says how to run the pass on it.
+type Manager struct {
+	cfg   Config
+	left  *int
+	stats []Stats // one for each step
+}
+
+// NewManager makes a manager; a nil error of [Config.Check] is required.
+func NewManager(cfg Config) *Manager {
+	m := &Manager{cfg: cfg, stats: make([]Stats, len(cfg.Pipeline))}
+	for i, s := range cfg.Pipeline {
+		m.stats[i] = Stats{Step: s, Stage: Family, Ops: map[string]int{}}
+		if i >= cfg.Pipeline.border() {
+			m.stats[i].Stage = Bucket
+		}
+	}
+	if cfg.RewriteLimit != nil {
+		left := *cfg.RewriteLimit
+		m.left = &left
+	}
+	return m
+}
+
+// Stats is what a step of the pipeline did in all runs.
+type Stats struct {
+	Step     Step
+	Stage    Stages
+	Runs     int
+	Changed  int // runs that changed the module
+	Rewrites int
+	Time     time.Duration
+	// Ops is how many ops of each name there are more afterwards; none has 0.
+	Ops map[string]int
+}
+
+// Stats are those of all steps so far.
+func (m *Manager) Stats() []Stats { return m.stats }
+
+// Run runs both stages. The label names the module beside its own name where a
+// manager runs over several: in errors, in remarks and as a folder of dumps.
+func (m *Manager) Run(ctx context.Context, label string, mod *ir.Module) error {
+	return m.run(ctx, label, mod, 0, len(m.cfg.Pipeline))
+}
+
+// RunStage runs one stage.
+func (m *Manager) RunStage(ctx context.Context, stage Stages, label string, mod *ir.Module) error {
+	n := m.cfg.Pipeline.border()
+	if stage == Bucket {
+		return m.run(ctx, label, mod, n, len(m.cfg.Pipeline))
+	}
+	return m.run(ctx, label, mod, 0, n)
+}
+
+// Run runs a pipeline over one module in the plainest way.
+func Run(ctx context.Context, m *ir.Module, p Pipeline) error {
+	return NewManager(Config{Pipeline: p}).Run(ctx, "", m)
+}
+
+// run runs the steps from one up to another.
+func (m *Manager) run(ctx context.Context, label string, mod *ir.Module, from, to int) error {
+	if from == to {
+		return nil
+	}
+	if err := m.dump(label, from, "input", mod); err != nil {
+		return err
+	}
+	for i := from; i < to; i++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		r := run{m: m, label: label, index: i, step: m.cfg.Pipeline[i], mod: mod}
+		if err := r.do(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run is one step on one module.
+type run struct {
+	m     *Manager
+	label string
+	index int
+	step  Step
+	mod   *ir.Module
+
+	before  *ir.Module // a copy
+	numbers ir.Numbers // of the module before, for diffs
+	text    string     // of the module before, if it is needed
+	left    int        // rewrites that were allowed before, if there is a limit
+}
+
+// where names step and module in errors.
+func (r *run) where() string {
+	at := "@" + r.mod.Name
+	if r.label != "" {
+		at = r.label
+	}
+	return fmt.Sprintf("pass %s on %s", r.step.Pass.Name, at)
+}
+
+func (r *run) do(ctx context.Context) error {
+	r.before = r.mod.Clone()
+	if r.m.left != nil {
+		r.left = *r.m.left
+	}
+	diff := r.prints(printDiff)
+	if diff {
+		r.numbers = r.mod.Number(nil)
+	}
+	if diff || r.m.cfg.Honest {
+		r.text = r.mod.String()
+	}
+	ops := countOps(r.mod)
+	c := &Context{Context: ctx, Params: r.m.cfg.Params, step: r.step, label: r.label, left: r.m.left, remark: r.m.cfg.Remark}
+	start := time.Now()
+	changed, err := r.call(c)
+	took := time.Since(start)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return r.failed(err)
+	}
+	if err := ir.Verify(r.mod); err != nil {
+		return r.failed(fmt.Errorf("made an invalid module: %w", err))
+	}
+	if r.m.cfg.Honest && changed != (r.mod.String() != r.text) {
+		return r.failed(fmt.Errorf("says changed = %v and that is not true", changed))
+	}
+	s := &r.m.stats[r.index]
+	s.Runs++
+	s.Rewrites += c.rewrites
+	s.Time += took
+	if !changed {
+		return nil
+	}
+	s.Changed++
+	for name, n := range countOps(r.mod) {
+		ops[name] -= n
+	}
+	for name, n := range ops {
+		if s.Ops[name] -= n; s.Ops[name] == 0 {
+			delete(s.Ops, name)
+		}
+	}
+	return r.show(ctx)
+}
+
+// call runs the pass; a panic becomes an error.
+func (r *run) call(c *Context) (changed bool, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panicked: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return r.step.Pass.Run(c, r.mod)
+}
+
+func countOps(m *ir.Module) map[string]int {
+	n := map[string]int{}
+	for _, f := range m.Funcs {
+		for _, o := range f.Ops {
+			n[o.Name()]++
+		}
+	}
+	return n
+}
+
+// prints reports whether a word of PrintAfter holds for the step: diff, or the
+// pass's name.
+func (r *run) prints(word string) bool {
+	list := r.m.cfg.PrintAfter
+	diff := slices.Contains(list, printDiff)
+	all := slices.Contains(list, printAll) || len(list) == 1 && diff
+	return (all || slices.Contains(list, r.step.Pass.Name)) && diff == (word == printDiff)
+}
+
+// show prints, dumps and validates a module that has changed.
+func (r *run) show(ctx context.Context) error {
+	name := r.step.Pass.Name
+	title := fmt.Sprintf("; after %s, @%s", r.step, r.mod.Name)
+	if r.label != "" {
+		title += " of " + r.label
+	}
+	var text string
+	switch {
+	case r.prints(printDiff):
+		text = unified(r.text, r.numbers, r.mod)
+	case r.prints(name):
+		text = r.mod.String()
+	}
+	if text != "" {
+		if _, err := fmt.Fprintf(r.m.cfg.Out, "%s\n%s\n", title, strings.TrimRight(text, "\n")); err != nil {
+			return fmt.Errorf("printing after %s: %w", name, err)
+		}
+	}
+	if err := r.m.dump(r.label, r.index+1, name, r.mod); err != nil {
+		return err
+	}
+	if v := r.m.cfg.Validate; v != nil {
+		if err := v(ctx, r.label, r.before, r.mod); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return r.failed(fmt.Errorf("changed what the module computes: %w", err))
+		}
+	}
+	return nil
+}
