@@ -42,8 +42,8 @@ lint:
 generate:
 	$(GO) generate ./...
 
-# Ratios to what the machine can do, measured in the same run. A synthetic
-# checkpoint of 7.3 GB is made once, below out.
+# Shares of what the machine can do, which is measured between the runs of what
+# is compared with it. A synthetic checkpoint of 7.3 GB is made once, below out.
 bench: build
 	$(GO) test -run "^$$" -bench . -benchtime 10x ./ir/inkling
 	$(GO) test -run "^$$" -bench . -benchtime 2s ./cmd/quill/e2e

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	goruntime "runtime"
+	"runtime/debug"
 	"runtime/pprof"
 	"time"
 
@@ -36,7 +37,15 @@ func newBench() *cobra.Command {
 		Short: "Measure a bundle against what the machine can do",
 		Long: `Prefill sequences of random tokens, decode steps of all of them together, and
 report how fast that was: by phase, by kind of node, and against the roofs of the
-machine, which are measured before and after with the same threads.
+machine, which are measured with the same threads.
+
+Each prompt is between two bursts of multiply-adds, and each few decode steps,
+150 ms or more, between two bursts of reading memory. What they reach is compared
+with the mean of the two bursts, since machines that share their memory with
+others change speed from second to second: the report has the median of these
+shares, and their quartiles. Times of prompts and steps do not include bursts.
+The roofs in the report are the best of before and after the run; what decode
+steps compute is compared with those.
 
 Bytes and operations are what the model needs at least, worked out from its
 configuration: a decode step reads each weight once, of the experts those that
@@ -45,7 +54,7 @@ operations for each weight of a token, causal attention, and one row of logits.
 
 Times are of a run without a trace; a second, shorter run with one is for the
 shares of kinds of nodes. --trace writes it for https://ui.perfetto.dev, --pprof
-writes a CPU profile of the first run.`,
+writes a CPU profile of the first run, bursts included.`,
 		Example: examples(
 			"quill bench chat.quill --model models/chat",
 			"quill bench chat.quill --model models/chat --prefill 1024 --batch 8 --decode 64 --json",
@@ -145,8 +154,8 @@ func (o *benchOptions) usedThreads() int {
 // measured is what the runs gave.
 type measured struct {
 	roofs           roofs
-	peak            int64 // bytes
-	prefill, decode []time.Duration
+	peak            int64 // bytes, without the roof meter's; 0 if the system does not say
+	prefill, decode paired
 	prefillTrace    *recording
 	decodeTrace     *recording // nil if there were no steps
 }
@@ -160,33 +169,48 @@ func (o *benchOptions) measure(ctx context.Context, s *runtime.Session, k kern.K
 		}
 	}
 	m := &measured{}
-	before, err := measureRoofs(ctx, k, o.usedThreads())
-	if err != nil {
+	if err := m.runBetweenRoofs(ctx, b, newRoofMeter(k, o.usedThreads(), s.Info().Precision)); err != nil {
 		return nil, err
 	}
-	resetPeak()
-	if err := o.profiled(func() error { return m.run(ctx, b) }); err != nil {
-		return nil, err
-	}
-	m.peak = peakMemory()
-	after, err := measureRoofs(ctx, k, o.usedThreads())
-	if err != nil {
-		return nil, err
-	}
-	m.roofs = before.better(after)
 	return m, m.record(ctx, b)
 }
 
-// run is the measured run.
-func (m *measured) run(ctx context.Context, b *bencher) (err error) {
-	if m.prefill, err = b.prefillBatch(ctx); err != nil || b.opt.decode == 0 {
+// runBetweenRoofs is the measured run, with the roofs before and after it.
+func (m *measured) runBetweenRoofs(ctx context.Context, b *bencher, meter *roofMeter) error {
+	before, err := meter.measure(ctx)
+	if err != nil {
 		return err
 	}
-	if _, err = b.decode(ctx, b.opt.warmup, "warm-up"); err != nil {
+	m.prefill = paired{burst: meter.flopsNow}
+	m.decode = paired{burst: meter.readNow, atLeast: windowTime}
+	debug.FreeOSMemory() // what loading left behind is not the run's
+	resetPeak()
+	if err := b.opt.profiled(func() error { return m.run(ctx, b) }); err != nil {
 		return err
 	}
-	m.decode, err = b.decode(ctx, b.opt.decode, "decode")
+	// The meter's buffer was in memory all the time, and it is not the model's.
+	m.peak = max(0, peakMemory()-meter.bytes())
+	after, err := meter.measure(ctx)
+	m.roofs = before.better(after)
 	return err
+}
+
+// run is the measured run.
+func (m *measured) run(ctx context.Context, b *bencher) error {
+	if err := b.prefillBatch(ctx, &m.prefill); err != nil || b.opt.decode == 0 {
+		return err
+	}
+	for range b.opt.warmup {
+		if _, err := b.decode(ctx, "warm-up"); err != nil {
+			return err
+		}
+	}
+	for range b.opt.decode {
+		if err := m.decode.call(ctx, func() (time.Duration, error) { return b.decode(ctx, "decode") }); err != nil {
+			return err
+		}
+	}
+	return m.decode.finish(ctx)
 }
 
 // record is the traced run.

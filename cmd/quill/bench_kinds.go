@@ -80,11 +80,11 @@ func ratio(a, b float64) float64 {
 	return a / b
 }
 
-// percentile is the smallest of the times that at least p of 100 do not exceed.
-func percentile(times []time.Duration, p int) time.Duration {
-	if len(times) == 0 {
-		return 0
+// percentile is the smallest of the values that at least p of 100 do not exceed.
+func percentile[T cmp.Ordered](values []T, p int) (none T) {
+	if len(values) == 0 {
+		return none
 	}
-	sorted := slices.Sorted(slices.Values(times))
+	sorted := slices.Sorted(slices.Values(values))
 	return sorted[max(0, (len(sorted)*p+99)/100-1)]
 }

@@ -42,13 +42,17 @@ type phaseReport struct {
 
 	Flops          float64 `json:"flops"` // of a call
 	FlopsPerSecond float64 `json:"flops_per_second"`
-	FlopsOfRoof    float64 `json:"flops_of_roof"`
+	// FlopsOfRoof is the median of PairedFlops. Of decode steps, whose bursts read
+	// memory, it is the share of the peak that the report's roofs have.
+	FlopsOfRoof float64 `json:"flops_of_roof"`
+	PairedFlops *spread `json:"paired_flops_of_roof,omitempty"` // of prompts only
 
 	// Of decode steps only.
 	Experts        float64 `json:"experts_a_layer,omitempty"`
 	Bytes          float64 `json:"bytes,omitempty"` // of a call
 	BytesPerSecond float64 `json:"bytes_per_second,omitempty"`
-	BytesOfRoof    float64 `json:"bytes_of_roof,omitempty"`
+	BytesOfRoof    float64 `json:"bytes_of_roof,omitempty"` // the median of PairedBytes
+	PairedBytes    *spread `json:"paired_bytes_of_roof,omitempty"`
 
 	// Kinds are of the traced run.
 	Kinds   []kindStat `json:"kinds"`
@@ -67,7 +71,7 @@ func (o *benchOptions) report(s *runtime.Session, c *inkling.Config, k kern.Kern
 		elem = 4
 	}
 	needs := newCost(c, elem)
-	r.Prefill = o.prefillReport(needs, m, m.roofs.flops(info.Precision))
+	r.Prefill = o.prefillReport(needs, m)
 	if o.decode > 0 {
 		d := o.decodeReport(needs, m, m.roofs.flops(info.Precision))
 		r.Decode = &d
@@ -88,33 +92,37 @@ func newPhase(times []time.Duration, tokens int, trace *recording) phaseReport {
 	}
 }
 
-func (p *phaseReport) setFlops(flops, roof float64) {
+func (p *phaseReport) setFlops(flops float64) {
 	p.Flops = flops
 	p.FlopsPerSecond = ratio(flops*float64(p.Calls), p.Seconds)
-	p.FlopsOfRoof = ratio(p.FlopsPerSecond, roof)
 }
 
-func (o *benchOptions) prefillReport(needs *cost, m *measured, roof float64) phaseReport {
-	p := newPhase(m.prefill, o.batch*o.prefill, m.prefillTrace)
+func (o *benchOptions) prefillReport(needs *cost, m *measured) phaseReport {
+	p := newPhase(m.prefill.times, o.batch*o.prefill, m.prefillTrace)
 	p.Context = float64(o.prefill)
-	p.setFlops(needs.prefillFlops(o.prefill), roof)
+	flops := needs.prefillFlops(o.prefill)
+	p.setFlops(flops)
+	paired := newSpread(m.prefill.shares(func(int) float64 { return flops }))
+	p.FlopsOfRoof, p.PairedFlops = paired.Median, &paired
 	return p
 }
 
-func (o *benchOptions) decodeReport(needs *cost, m *measured, roof float64) phaseReport {
-	p := newPhase(m.decode, o.batch*o.decode, m.decodeTrace)
+func (o *benchOptions) decodeReport(needs *cost, m *measured, peak float64) phaseReport {
+	p := newPhase(m.decode.times, o.batch*o.decode, m.decodeTrace)
 	p.Experts = o.experts(needs, m)
-	var flops, bytes float64
-	first := o.prefill + o.warmup + 1
-	for context := first; context < first+o.decode; context++ {
-		flops += needs.decodeFlops(o.batch, context) / float64(o.decode)
-		bytes += needs.decodeBytes(o.batch, context, p.Experts) / float64(o.decode)
-		p.Context += float64(context) / float64(o.decode)
+	context := func(step int) int { return o.prefill + o.warmup + 1 + step }
+	bytes := func(step int) float64 { return needs.decodeBytes(o.batch, context(step), p.Experts) }
+	var flops float64
+	for step := range o.decode {
+		flops += needs.decodeFlops(o.batch, context(step)) / float64(o.decode)
+		p.Bytes += bytes(step) / float64(o.decode)
+		p.Context += float64(context(step)) / float64(o.decode)
 	}
-	p.setFlops(flops, roof)
-	p.Bytes = bytes
-	p.BytesPerSecond = ratio(bytes*float64(p.Calls), p.Seconds)
-	p.BytesOfRoof = ratio(p.BytesPerSecond, m.roofs.Read)
+	p.setFlops(flops)
+	p.FlopsOfRoof = ratio(p.FlopsPerSecond, peak)
+	p.BytesPerSecond = ratio(p.Bytes*float64(p.Calls), p.Seconds)
+	paired := newSpread(m.decode.shares(bytes))
+	p.BytesOfRoof, p.PairedBytes = paired.Median, &paired
 	return p
 }
 
@@ -166,9 +174,10 @@ func (p *phaseReport) print(w io.Writer, phase, precision string) {
 	fmt.Fprintf(w, "\n%s: %.1f tok/s, %s of %.0f in %.3f s\n\n", phase, p.TokensPerSecond, p.calls(phase), each, p.Seconds)
 	t := table(w)
 	fmt.Fprintf(t, "  latency\tp50 %.2f ms, p99 %.2f ms\n", 1e3*p.P50, 1e3*p.P99)
-	fmt.Fprintf(t, "  compute\t%.2f GFLOP/s, %.1f%% of the %s roof; %.3f GFLOP a call\n", p.FlopsPerSecond/giga, 100*p.FlopsOfRoof, precision, p.Flops/giga)
+	fmt.Fprintf(t, "  compute\t%.2f GFLOP/s, %.1f%% of the %s roof%s; %.3f GFLOP a call\n",
+		p.FlopsPerSecond/giga, 100*p.FlopsOfRoof, precision, p.PairedFlops, p.Flops/giga)
 	if p.Bytes > 0 {
-		fmt.Fprintf(t, "  read\t%.2f GB/s, %.1f%% of the roof; %.3f GB a step", p.BytesPerSecond/giga, 100*p.BytesOfRoof, p.Bytes/giga)
+		fmt.Fprintf(t, "  read\t%.2f GB/s, %.1f%% of the read roof%s; %.3f GB a step", p.BytesPerSecond/giga, 100*p.BytesOfRoof, p.PairedBytes, p.Bytes/giga)
 		if p.Experts > 0 {
 			fmt.Fprintf(t, " with %.1f experts a layer", p.Experts)
 		}

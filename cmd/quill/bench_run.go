@@ -111,29 +111,32 @@ func (b *bencher) prefillOnce(ctx context.Context, what string) error {
 }
 
 // prefillBatch fills the batch.
-func (b *bencher) prefillBatch(ctx context.Context) (times []time.Duration, err error) {
+func (b *bencher) prefillBatch(ctx context.Context, p *paired) error {
 	for range b.opt.batch {
-		q, took, err := b.prefill(ctx, b.opt.need(), "prefill")
+		err := p.call(ctx, func() (time.Duration, error) {
+			q, took, err := b.prefill(ctx, b.opt.need(), "prefill")
+			if err == nil {
+				b.batch = append(b.batch, q)
+			}
+			return took, err
+		})
 		if err != nil {
-			return nil, err
+			return err
 		}
-		b.batch, times = append(b.batch, q), append(times, took)
 	}
-	return times, nil
+	return p.finish(ctx)
 }
 
-// decode executes steps with the whole batch and returns how long each took.
-func (b *bencher) decode(ctx context.Context, steps int, what string) (times []time.Duration, err error) {
-	for range steps {
-		b.random(b.last)
-		start := time.Now()
-		if err := b.s.DecodeInto(ctx, b.batch, b.last, b.rows); err != nil {
-			return nil, err
-		}
-		times = append(times, time.Since(start))
-		b.progress(b.opt.batch, what)
+// decode executes a step with the whole batch and returns how long it took.
+func (b *bencher) decode(ctx context.Context, what string) (time.Duration, error) {
+	b.random(b.last)
+	start := time.Now()
+	if err := b.s.DecodeInto(ctx, b.batch, b.last, b.rows); err != nil {
+		return 0, err
 	}
-	return times, nil
+	took := time.Since(start)
+	b.progress(b.opt.batch, what)
+	return took, nil
 }
 
 // record runs f, which makes calls of the session through call, under a trace.
@@ -170,7 +173,7 @@ func (b *bencher) tracePrefill(ctx context.Context) (*recording, error) {
 func (b *bencher) traceDecode(ctx context.Context) (*recording, error) {
 	return b.record("decode", func(call func(string, func() error) error) error {
 		for i := range b.opt.traced() {
-			err := call(fmt.Sprintf("step %d", i), func() error { _, err := b.decode(ctx, 1, "traced decode"); return err })
+			err := call(fmt.Sprintf("step %d", i), func() error { _, err := b.decode(ctx, "traced decode"); return err })
 			if err != nil {
 				return err
 			}

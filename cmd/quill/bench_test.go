@@ -57,16 +57,18 @@ func TestBenchReport(t *testing.T) {
 	r := twoRanks()
 	m := &measured{
 		roofs:   roofs{Read: 1e9, BF16: 1e10, F32: 1e9},
-		prefill: []time.Duration{time.Second, 3 * time.Second},
-		decode:  []time.Duration{1e9, 2e9, 3e9, 10e9},
+		prefill: paired{times: []time.Duration{time.Second, 3 * time.Second}, windows: []window{{0, 1, 1e9, 3e9}, {1, 2, 3e9, 1e9}}},
+		decode:  paired{times: []time.Duration{1e9, 2e9, 3e9, 10e9}, windows: []window{{0, 3, 4e8, 6e8}}},
 
 		prefillTrace: &r, decodeTrace: &r,
 	}
-	p := o.prefillReport(needs, m, m.roofs.BF16)
+	p := o.prefillReport(needs, m)
 	require.Equal(t, 2, p.Calls)
 	require.InDelta(t, 5, p.TokensPerSecond, 1e-12)
 	require.InDelta(t, needs.prefillFlops(10)/2, p.FlopsPerSecond, 1e-6)
-	require.InDelta(t, needs.prefillFlops(10)/2/1e10, p.FlopsOfRoof, 1e-12)
+	slow, fast := needs.prefillFlops(10)/3/2e9, needs.prefillFlops(10)/2e9
+	require.Equal(t, &spread{2, slow, slow, slow, fast, fast}, p.PairedFlops)
+	require.InDelta(t, slow, p.FlopsOfRoof, 0)
 	require.InDelta(t, 1, p.P50, 0)
 	require.InDelta(t, 3, p.P99, 0)
 	require.Zero(t, p.Bytes)
@@ -77,13 +79,21 @@ func TestBenchReport(t *testing.T) {
 	require.InDelta(t, 10, d.P99, 0)
 	require.InDelta(t, 4, d.Experts, 0) // of the trace
 	require.InDelta(t, 13.5, d.Context, 1e-12)
-	var bytes float64
+	var bytes, paired, flops float64
 	for context := 12; context <= 15; context++ {
 		bytes += needs.decodeBytes(2, context, 4)
+		flops += needs.decodeFlops(2, context)
+		if context < 15 { // the last step is in no window
+			paired += needs.decodeBytes(2, context, 4)
+		}
 	}
 	require.InDelta(t, bytes/4, d.Bytes, 1e-6)
 	require.InDelta(t, bytes/16, d.BytesPerSecond, 1e-6)
-	require.InDelta(t, bytes/16/1e9, d.BytesOfRoof, 1e-12)
+	require.InDelta(t, paired/6/5e8, d.BytesOfRoof, 1e-12)
+	require.Equal(t, 1, d.PairedBytes.Windows)
+	require.InDelta(t, d.BytesOfRoof, d.PairedBytes.Median, 0)
+	require.InDelta(t, flops/16/1e10, d.FlopsOfRoof, 1e-12)
+	require.Nil(t, d.PairedFlops)
 
 	o.batch = 1
 	require.InDelta(t, float64(c.TopK), o.decodeReport(needs, m, 1).Experts, 0)
@@ -93,15 +103,29 @@ func TestBenchReport(t *testing.T) {
 }
 
 func TestRoofs(t *testing.T) {
-	r, err := measureRoofs(t.Context(), kern.Best(), 1)
+	m := newRoofMeter(kern.Best(), 1, "bf16")
+	require.Positive(t, m.bytes())
+	r, err := m.measure(t.Context())
 	require.NoError(t, err)
 	require.Positive(t, min(r.Read, r.BF16, r.F32))
+	for _, precision := range []string{"bf16", "f32"} {
+		m.precision = precision
+		for _, now := range []func(context.Context) (float64, error){m.readNow, m.flopsNow} {
+			rate, err := now(t.Context())
+			require.NoError(t, err)
+			require.Positive(t, rate)
+		}
+	}
 	require.Equal(t, roofs{3, 5, 4}, roofs{1, 5, 2}.better(roofs{3, 1, 4}))
 	require.InDelta(t, 5, roofs{3, 5, 4}.flops("bf16"), 0)
 	require.InDelta(t, 4, roofs{3, 5, 4}.flops("f32"), 0)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = measureRoofs(ctx, kern.Best(), 1)
+	for _, now := range []func(context.Context) (float64, error){m.readNow, m.flopsNow} {
+		_, err = now(ctx)
+		require.ErrorIs(t, err, context.Canceled)
+	}
+	_, err = m.measure(ctx)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
