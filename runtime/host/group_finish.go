@@ -37,6 +37,7 @@ func (g *group) finish() (plan, error) {
 		info: g.f.p.describe(g.kind(), g.members),
 	}
 	u.kernel = kernel{k.stage()}
+	u.info.Span = k.span != nil
 	for i := range g.ops {
 		if p := g.ops[i].product; p != nil {
 			u.info.Flops += 2 * int64(p.n) * int64(p.k) * int64(k.rows())

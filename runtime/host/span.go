@@ -2,16 +2,21 @@ package host
 
 import "unsafe"
 
-// A span leaves out keys that no row of a tile can see. Where a softmax is taken
-// of scores of which a predicate hides some by a number so low that their
-// exponentials are 0, the hidden ones at both ends add nothing but zeros to its
-// sum and to the product with the values, so the tile's operations need not see
+// A span leaves out keys that no row of a tile can see. Where exponentials are
+// taken of scores of which a predicate hides some by a number so low that their
+// exponentials are 0, the hidden ones at both ends add nothing but zeros to sums
+// and to the product with the values, so the tile's operations need not see
 // them: results are the same bits, unless a value that is left out is not
-// finite. If a row sees nothing, or if what it sees is as low as the number, all
-// keys are computed with.
+// finite.
+//
+// There are two forms. A softmax is relative to the largest score; if a row sees
+// nothing, or if what it sees is as low as the number, all keys are computed with.
+// Where exponentials are relative to a maximum with a floor that lies above the
+// number, this cannot matter, and a tile that sees nothing has next to no keys.
 type span struct {
 	cond   int // value: the predicate
 	hidden int // value: the number
+	floor  int // value: the least maximum, or none
 	matrix []keyMatrix
 }
 
@@ -25,24 +30,36 @@ const reach = 105
 // a key stays in its lane.
 const keyStep = 32
 
+// fewKeys is what a tile that sees nothing keeps, so that no row is empty.
+const fewKeys = 2
+
 // restrict makes the lanes begin and end with what the tile's rows see; false if
-// some row sees nothing.
+// all keys may matter.
 func (k *rowsKernel) restrict(t *tile) bool {
+	lowest := t.extreme(k.span.hidden, 1) + reach
+	if k.span.floor != none && !(-t.extreme(k.span.floor, -1) >= lowest) {
+		return false
+	}
 	cond := &t.lanes[k.span.cond]
 	lo, hi := cond.n, 0
 	for r := range t.rows {
 		row := rowOf[uint8](cond, r)
 		first := firstSet(row)
-		if first == len(row) {
+		if first < len(row) {
+			lo, hi = min(lo, first), max(hi, lastSet(row)+1)
+		} else if k.span.floor == none {
 			return false
 		}
-		lo, hi = min(lo, first), max(hi, lastSet(row)+1)
 		if cond.stride == 0 {
 			break
 		}
 	}
-	lo &^= keyStep - 1
-	t.floor = valueOf[float32](&t.lanes[k.span.hidden], 0) + reach
+	if k.span.floor == none {
+		t.floor = lowest
+	}
+	if lo &^= keyStep - 1; hi == 0 {
+		lo, hi = 0, fewKeys
+	}
 	for i := range k.values {
 		if v := &k.values[i]; v.keys {
 			l := &t.lanes[i]
@@ -54,6 +71,16 @@ func (k *rowsKernel) restrict(t *tile) bool {
 		l.p = unsafe.Add(l.p, lo*m.ld)
 	}
 	return true
+}
+
+// extreme is the largest of the numbers that a value has a row, times sign.
+func (t *tile) extreme(v int, sign float32) float32 {
+	l := &t.lanes[v]
+	most := sign * valueOf[float32](l, 0)
+	for r := 1; r < t.rows && l.stride != 0; r++ {
+		most = max(most, sign*valueOf[float32](l, r))
+	}
+	return most
 }
 
 // firstSet is the first element that is not 0.
@@ -85,52 +112,55 @@ func lastSet(x []uint8) int {
 // keys finds the span of a group, nil if it has none.
 func (g *group) keys() *span {
 	for i := range g.ops {
-		if s := &g.ops[i]; s.name == "softmax_fwd" {
-			if k := g.keysOf(s); k != nil {
-				return k
-			}
+		o := &g.ops[i]
+		if o.name != "where_fwd" {
+			continue
+		}
+		cond, hidden, n := o.in[0], o.in[2], g.values[o.out[0]].n
+		if n <= keyStep || g.values[cond].fetch == none || g.values[cond].n != n ||
+			g.values[hidden].fetch == none || g.values[hidden].n != 1 || g.values[hidden].size != 4 {
+			continue
+		}
+		if k := g.keysOf(&span{cond: cond, hidden: hidden, floor: none}, o.out[0]); k != nil {
+			return k
 		}
 	}
 	return nil
 }
 
-// keysOf finds the span of a softmax.
-func (g *group) keysOf(s *operation) *span {
-	scores := g.owner(s.in[0])
+// keysOf completes the span of scores, nil if all keys are needed.
+func (g *group) keysOf(k *span, scores int) *span {
 	n := g.values[scores].n
-	var k *span
-	for i := range g.ops {
-		o := &g.ops[i]
-		if o.name != "where_fwd" || o.out[0] != scores {
-			continue
-		}
-		cond, hidden := o.in[0], o.in[2]
-		if g.values[cond].fetch != none && g.values[cond].n == n && g.values[hidden].fetch != none && g.values[hidden].n == 1 && g.values[hidden].size == 4 {
-			k = &span{cond: cond, hidden: hidden}
-		}
-	}
-	if k == nil || n <= keyStep {
-		return nil
-	}
 	set := map[int]bool{scores: true}
 	for again := true; again; {
 		again = false
 		for i := range g.ops {
-			changed, ok := g.spread(&g.ops[i], n, set)
-			if !ok {
-				return nil
+			connected, others := g.keyed(&g.ops[i], n)
+			any := false
+			for _, v := range connected {
+				any = any || set[v]
 			}
-			again = again || changed
+			for _, v := range others {
+				if set[g.owner(v)] {
+					return nil
+				}
+			}
+			for _, v := range connected {
+				again = again || any && !set[v]
+				set[v] = set[v] || any
+			}
 		}
 	}
-	for v := range set {
-		if g.values[v].out != none {
+	if !g.vanish(k, scores, set) {
+		return nil
+	}
+	for v, in := range set {
+		if in && g.values[v].out != none {
 			return nil
 		}
 	}
 	for i := range g.values {
-		o := g.owner(i)
-		if !set[o] {
+		if !set[g.owner(i)] {
 			continue
 		}
 		if g.values[i].n != n || g.values[i].at != 0 {
@@ -148,10 +178,9 @@ func (g *group) keysOf(s *operation) *span {
 	return k
 }
 
-// spread adds to the values that have an element for each key those that an
-// operation connects with them; false if it needs all keys.
-func (g *group) spread(o *operation, n int, set map[int]bool) (changed, ok bool) {
-	var connected, others []int
+// keyed lists the values of an operation that have elements for the same keys if
+// one of them has, and those that must not have any.
+func (g *group) keyed(o *operation, n int) (connected, others []int) {
 	switch {
 	case o.positional, o.name == "softmax_fwd":
 		for _, v := range append(append([]int(nil), o.in...), o.out...) {
@@ -159,6 +188,8 @@ func (g *group) spread(o *operation, n int, set map[int]bool) (changed, ok bool)
 				connected = append(connected, g.owner(v))
 			}
 		}
+	case o.name == "reduce_max_fwd", o.name == "reduce_sum_fwd":
+		connected, others = []int{g.owner(o.in[0])}, o.out
 	case o.name == "gather_elements_fwd":
 		connected, others = []int{g.owner(o.in[1]), o.out[0]}, o.in[:1]
 	case o.product != nil && o.product.transposed:
@@ -168,21 +199,74 @@ func (g *group) spread(o *operation, n int, set map[int]bool) (changed, ok bool)
 	default:
 		others = append(append([]int(nil), o.in...), o.out...)
 	}
-	for _, v := range others {
-		if set[g.owner(v)] {
-			return false, false
+	return connected, others
+}
+
+// What is known of the elements that a value has for hidden keys, or of a maximum
+// of scores.
+type hiddenAs int
+
+const (
+	anything hiddenAs = iota
+	low               // the number that hides
+	below             // so far below the maximum that the exponential is 0
+	zero
+	topmost // of scores: hidden ones count if there are no others
+	floored // that, and the floor
+)
+
+// vanish reports whether hidden keys add zeros only to what is reduced over keys,
+// and completes the span with the floor.
+func (g *group) vanish(k *span, scores int, set map[int]bool) bool {
+	known := map[int]hiddenAs{scores: low}
+	as := func(v int) hiddenAs { return known[g.owner(v)] }
+	for i := range g.ops {
+		o := &g.ops[i]
+		y := o.out[0]
+		if y == scores {
+			continue
+		}
+		switch {
+		case o.name == "softmax_fwd" && as(o.in[0]) == low:
+			known[y] = zero
+		case o.name == "reduce_max_fwd" && as(o.in[0]) == low:
+			known[y] = topmost
+		case o.name == "max_fwd" && as(o.in[0]) == topmost && g.floor(k, o.in[1]):
+			known[y] = floored
+		case o.name == "sub_fwd" && as(o.in[0]) == low && as(o.in[1]) == floored:
+			known[y] = below
+		case o.name == "exp_fwd" && as(o.in[0]) == below,
+			o.name == "cast_f32_to_bf16" && as(o.in[0]) == zero,
+			o.name == "mult_fwd" && (as(o.in[0]) == zero || as(o.in[1]) == zero):
+			known[y] = zero
+		case o.name == "reduce_sum_fwd", o.product != nil && !o.product.transposed:
+			for _, x := range o.in {
+				if as(x) == topmost || set[g.owner(x)] && as(x) != zero {
+					return false
+				}
+			}
+		default:
+			for _, x := range o.in {
+				reduced := !o.positional && o.product == nil && o.name != "gather_elements_fwd"
+				if as(x) == topmost || reduced && set[g.owner(x)] {
+					return false
+				}
+			}
 		}
 	}
-	any := false
-	for _, v := range connected {
-		any = any || set[v]
+	for v, s := range known {
+		if s == topmost && g.values[v].out != none {
+			return false
+		}
 	}
-	if !any {
-		return false, true
+	return true
+}
+
+// floor makes a value the span's floor, if it can be.
+func (g *group) floor(k *span, v int) bool {
+	if g.values[v].fetch == none || g.values[v].n != 1 || g.values[v].size != 4 || k.floor != none && k.floor != v {
+		return false
 	}
-	for _, v := range connected {
-		changed = changed || !set[v]
-		set[v] = true
-	}
-	return changed, true
+	k.floor = v
+	return true
 }

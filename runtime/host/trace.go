@@ -28,6 +28,7 @@ type UnitInfo struct {
 	Name, Origin string // of its last node
 	Recipe       string
 	Nodes        int
+	Span         bool  // leaves out keys that no row of a tile sees
 	WeightBytes  int64 // that it reads, without experts
 	ExpertBytes  int64 // of one expert
 	Flops        int64 // of products, without experts
