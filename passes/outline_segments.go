@@ -62,7 +62,7 @@ type outliner struct {
 	// len(ops) for a returned one.
 	lastUse map[*ir.Value]int
 	byShape map[string]*ir.Func
-	calls   int
+	runs    int // of ops between borders
 }
 
 func (o *outliner) run() {
@@ -119,7 +119,8 @@ func (o *outliner) segment(from, to int) {
 	if len(list) == 0 {
 		return
 	}
-	s := segment{outliner: o, fn: &ir.Func{}, inner: map[*ir.Value]*ir.Value{}, base: baseLayer(list), consts: map[constant]*ir.Value{}}
+	s := segment{outliner: o, run: o.runs, fn: &ir.Func{}, inner: map[*ir.Value]*ir.Value{}, base: baseLayer(list), consts: map[constant]*ir.Value{}}
+	o.runs++
 	for _, op := range list {
 		s.op(op)
 	}
@@ -136,7 +137,6 @@ func (o *outliner) segment(from, to int) {
 		o.segs = append(o.segs, callee)
 	}
 	def, _ := ops.ByName("call")
-	o.calls++
 	o.add(&ir.Op{Def: def, Args: s.args, Attrs: []ir.Attr{{Name: "callee", Func: callee}}, Loc: s.loc(list)}, s.out)
 }
 
@@ -154,6 +154,7 @@ func baseLayer(list []*ir.Op) int {
 // segment is one segment being built.
 type segment struct {
 	*outliner
+	run   int // its number
 	fn    *ir.Func
 	inner map[*ir.Value]*ir.Value // old entry's values → the segment's
 	args  []*ir.Value             // arguments of the call, values of the new entry
@@ -226,7 +227,7 @@ func (s *segment) constant(op *ir.Op) {
 		return
 	}
 	p := &ir.Param{
-		Name: fmt.Sprintf("const.%d.%d", s.calls, s.names[ir.Weight]), Kind: ir.Weight,
+		Name: fmt.Sprintf("const.%d.%d", s.run, s.names[ir.Weight]), Kind: ir.Weight,
 		Source: ir.Source{PerRank: true, Fill: op.Attr("value").Float},
 	}
 	p.Value = &ir.Value{Type: v.Type, Param: p}

@@ -116,7 +116,7 @@ type Weight struct {
 	Axis int `json:"axis,omitempty"`
 	Ways int `json:"ways"`
 	// Fill and Step make a constant: every element is Fill + r*Step on rank r.
-	Fill float64 `json:"fill,omitempty"`
+	Fill float64 `json:"fill"` // never left out: −0 is not 0
 	Step float64 `json:"step,omitempty"`
 
 	DType  dtype.Type `json:"dtype"` // as stored in the buffer

@@ -185,7 +185,10 @@ func moveRun(dst []byte, to dtype.Type, src []byte, from dtype.Type, stride int6
 
 // constant is the element of a constant slot on one rank, in the low bytes.
 func (w *Weight) constant(rank int) (uint64, error) {
-	v := w.Fill + float64(rank)*w.Step
+	v := w.Fill
+	if w.Step != 0 { // −0 + 0 is 0
+		v += float64(rank) * w.Step
+	}
 	switch {
 	case w.DType == dtype.F32:
 		return uint64(math.Float32bits(float32(v))), nil

@@ -2,6 +2,7 @@ package recipes
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"math"
 	"testing"
@@ -146,6 +147,14 @@ func TestFillConstant(t *testing.T) {
 	dst := make([]byte, 4)
 	require.NoError(t, FillWeight(dst, neg, nil, 0, 1))
 	require.Equal(t, []byte{0xfd, 0xff, 0xff, 0xff}, dst)
+	zero := &Weight{Fill: math.Copysign(0, -1), DType: dtype.F32, Shape: []int64{1}}
+	require.NoError(t, FillWeight(dst, zero, nil, 1, 2))
+	require.Equal(t, []byte{0, 0, 0, 0x80}, dst, "-0 keeps its sign")
+	data, err := json.Marshal(zero)
+	require.NoError(t, err)
+	read := &Weight{}
+	require.NoError(t, json.Unmarshal(data, read))
+	require.True(t, math.Signbit(read.Fill), "%s", data)
 	neg.DType = dtype.U8
 	require.ErrorContains(t, FillWeight(dst[:1], neg, nil, 0, 1), "constant -3 is no u8")
 }

@@ -89,7 +89,11 @@ func weight(m *ir.Module, p *ir.Param, base map[string]int64, whole *Tensor) ([]
 	if src.PerRank {
 		parts := make([]*Tensor, m.TP)
 		for rank := range parts {
-			if parts[rank], err = constant(t.DType, src.Fill+float64(rank)*src.Step, shape); err != nil {
+			v := src.Fill
+			if src.Step != 0 { // −0 + 0 is 0
+				v += float64(rank) * src.Step
+			}
+			if parts[rank], err = constant(t.DType, v, shape); err != nil {
 				return nil, err
 			}
 		}
