@@ -3,7 +3,6 @@ package ir
 import (
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -92,10 +91,25 @@ func (v *verifier) opError(o *Op, code, format string, args ...any) *Diag {
 	return d
 }
 
-var nameRE = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*$`)
+// isName reports whether a name is made of words joined by single dots; the first
+// one does not start with a digit.
+func isName(s string) bool {
+	word := 0 // characters of the current one
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '.' && word > 0:
+			word = 0
+		case c == '_' || 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' && i > 0:
+			word++
+		default:
+			return false
+		}
+	}
+	return word > 0
+}
 
 func (v *verifier) name(what, name string, p Pos, seen map[string]bool) {
-	if !nameRE.MatchString(name) {
+	if !isName(name) {
 		v.errorf("V01", p, "%s name %q is not a name", what, name).Help = "names are words of letters, digits and _ joined by single dots, and do not start with a digit"
 	}
 	if seen[name] {

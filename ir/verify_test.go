@@ -3,6 +3,7 @@ package ir
 import (
 	"errors"
 	"math"
+	"regexp"
 	"slices"
 	"testing"
 
@@ -249,4 +250,12 @@ func TestFuncShape(t *testing.T) {
 	} {
 		require.NotEqual(t, a, shape(other))
 	}
+}
+
+func TestNames(t *testing.T) {
+	want := regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*$`)
+	rapid.Check(t, func(t *rapid.T) {
+		s := rapid.OneOf(rapid.StringOfN(rapid.SampledFrom([]rune("aZz_09.@[`{/:-é\n")), 0, 6, -1), rapid.String()).Draw(t, "name")
+		require.Equal(t, want.MatchString(s), isName(s), "%q", s)
+	})
 }

@@ -57,9 +57,9 @@ const (
 	printDiff = "diff"
 )
 
-// Manager runs a pipeline over modules, one after the other. Every module is
-// verified after every pass; one that a pass breaks is saved as it was before, in
-// a file that says how to run the pass on it.
+// Manager runs a pipeline over modules that verify, one after the other. A module
+// is verified after every pass that changed it; one that a pass breaks is saved as
+// it was before, in a file that says how to run the pass on it.
 type Manager struct {
 	cfg   Config
 	left  *int
@@ -125,13 +125,18 @@ func (m *Manager) run(ctx context.Context, label string, mod *ir.Module, from, t
 	if err := m.dump(label, from, "input", mod); err != nil {
 		return err
 	}
+	before := mod.Clone()
 	for i := from; i < to; i++ {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		r := run{m: m, label: label, index: i, step: m.cfg.Pipeline[i], mod: mod}
-		if err := r.do(ctx); err != nil {
+		r := run{m: m, label: label, index: i, step: m.cfg.Pipeline[i], mod: mod, before: before}
+		changed, err := r.do(ctx)
+		if err != nil {
 			return err
+		}
+		if changed && i+1 < to {
+			before = mod.Clone()
 		}
 	}
 	return nil
@@ -145,7 +150,7 @@ type run struct {
 	step  Step
 	mod   *ir.Module
 
-	before  *ir.Module // a copy
+	before  *ir.Module // a copy of the module before
 	numbers ir.Numbers // of the module before, for diffs
 	text    string     // of the module before, if it is needed
 	left    int        // rewrites that were allowed before, if there is a limit
@@ -160,8 +165,7 @@ func (r *run) where() string {
 	return fmt.Sprintf("pass %s on %s", r.step.Pass.Name, at)
 }
 
-func (r *run) do(ctx context.Context) error {
-	r.before = r.mod.Clone()
+func (r *run) do(ctx context.Context) (changed bool, err error) {
 	if r.m.left != nil {
 		r.left = *r.m.left
 	}
@@ -175,26 +179,25 @@ func (r *run) do(ctx context.Context) error {
 	ops := countOps(r.mod)
 	c := &Context{Context: ctx, Params: r.m.cfg.Params, step: r.step, label: r.label, left: r.m.left, remark: r.m.cfg.Remark}
 	start := time.Now()
-	changed, err := r.call(c)
+	changed, err = r.call(c)
 	took := time.Since(start)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return ctx.Err()
+		return false, ctx.Err()
 	case err != nil:
-		return r.failed(err)
-	}
-	if err := ir.Verify(r.mod); err != nil {
-		return r.failed(fmt.Errorf("made an invalid module: %w", err))
-	}
-	if r.m.cfg.Honest && changed != (r.mod.String() != r.text) {
-		return r.failed(fmt.Errorf("says changed = %v and that is not true", changed))
+		return false, r.failed(err)
+	case r.m.cfg.Honest && changed != (r.mod.String() != r.text):
+		return false, r.failed(fmt.Errorf("says changed = %v and that is not true", changed))
 	}
 	s := &r.m.stats[r.index]
 	s.Runs++
 	s.Rewrites += c.rewrites
 	s.Time += took
 	if !changed {
-		return nil
+		return false, nil // it was verified before
+	}
+	if err := ir.Verify(r.mod); err != nil {
+		return false, r.failed(fmt.Errorf("made an invalid module: %w", err))
 	}
 	s.Changed++
 	for name, n := range countOps(r.mod) {
@@ -205,7 +208,7 @@ func (r *run) do(ctx context.Context) error {
 			delete(s.Ops, name)
 		}
 	}
-	return r.show(ctx)
+	return true, r.show(ctx)
 }
 
 // call runs the pass; a panic becomes an error.

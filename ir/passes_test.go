@@ -1,0 +1,73 @@
+package ir_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"quill/ir"
+	"quill/ir/interp"
+	"quill/ir/ops"
+	"quill/passes"
+)
+
+// Random modules compute the same bits after the passes that promise it, in any
+// order, and a pass says truly whether it changed anything. It is here since the
+// modules are drawn from this package's insides.
+func TestPassesKeepWhatRandomModulesCompute(t *testing.T) {
+	exact := []string{"canonicalize", "fold", "cse", "cse{scope=function}", "dce"}
+	t.Setenv("TMPDIR", t.TempDir()) // for reproducers
+	drawn, compared, changed := 0, 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		before := ir.DrawModule(t)
+		drawn++
+		after := before.Clone()
+		text := ""
+		for i, name := range rapid.SliceOfN(rapid.SampledFrom(exact), 1, 6).Draw(t, "passes") {
+			if i > 0 {
+				text += ","
+			}
+			text += name
+		}
+		if before.Level != ops.Plan && rapid.Bool().Draw(t, "outlined") {
+			text += ",outline-segments,canonicalize,cse,dce"
+		}
+		if before.Level == ops.Plan {
+			text = "outline-segments," + text // which does nothing, and opens the bucket stage
+		}
+		p, err := passes.Parse(text)
+		require.NoError(t, err)
+		mgr := passes.NewManager(passes.Config{Pipeline: p, Honest: true})
+		require.NoError(t, mgr.Run(t.Context(), "", after))
+		if before.String() != after.String() {
+			changed++
+		}
+
+		env := map[string]int64{"q": rapid.Int64Range(2, 4).Draw(t, "q"), "sym": rapid.Int64Range(1, 3).Draw(t, "sym")}
+		args, err := interp.RandomArgs(before, before.Entry(), env, rapid.Uint64().Draw(t, "seed"), interp.RandomOptions{Specials: rapid.Bool().Draw(t, "specials")})
+		require.NoError(t, err)
+		opt := interp.Options{MaxElems: 1 << 16}
+		want, err := interp.Run(t.Context(), before, before.Entry(), env, args, opt)
+		if err != nil {
+			return // an index is outside, say
+		}
+		for _, p := range after.Entry().Params {
+			if p.Source.PerRank {
+				parts, err := interp.Weight(after, p, env, nil)
+				require.NoError(t, err)
+				for r := range args {
+					args[r][p.Name] = parts[r]
+				}
+			}
+		}
+		got, err := interp.Run(t.Context(), after, after.Entry(), env, args, opt)
+		require.NoError(t, err, "before:\n%s\nafter %s:\n%s", before, text, after)
+		require.NoError(t, interp.Same(got, want, 0), "before:\n%s\nafter %s:\n%s", before, text, after)
+		compared++
+	})
+	t.Logf("%d modules, %d changed, %d interpreted", drawn, changed, compared)
+	if !t.Failed() {
+		require.Greater(t, 3*compared, drawn, "most modules can be interpreted")
+	}
+}
