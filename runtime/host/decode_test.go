@@ -23,9 +23,10 @@ type references struct {
 	twist                     string // what is done otherwise
 }
 
-// attention is a recipe with what is computed for each reference by itself: the
-// maximum of its scores, the sum of their exponentials, and that of values times
-// these. at is where the operands lie in the arena.
+// attention is a recipe with what is computed for each reference: the maximum of
+// its scores, the sum of their exponentials, and that of values times these, both
+// sums relative to the maximum of all references. at is where the operands lie in
+// the arena or in the cache.
 func (c references) attention(dt dtype.Type) (r *recipes.Recipe, at map[string]int64) {
 	at = make(map[string]int64)
 	m := newMaker(section(recipes.Arena, 0), section(recipes.KV, 0))
@@ -103,11 +104,15 @@ func (c references) attention(dt dtype.Type) (r *recipes.Recipe, at map[string]i
 	case "sum of scores":
 		m.node("reduce_sum_fwd_f32", axisP("ns_Reduction::Params", "reductionDimension", recipes.U32, 0), []int{scores}, input("scores", f32, shape(1)...))
 	}
-	m.node("reduce_sum_fwd_f32", axisP("ns_Reduction::Params", "reductionDimension", recipes.U32, 0), []int{p}, input("sum", f32, shape(1)...))
+	sum := m.node("reduce_sum_fwd_f32", axisP("ns_Reduction::Params", "reductionDimension", recipes.U32, 0), []int{p}, m.tmp(f32, shape(1)...))
 	if dt == bf16 {
 		p = m.node("cast_f32_to_bf16", castP(), []int{p}, m.tmp(bf16, shape(b)...))
 	}
-	m.node("batch_gemm", gemmP(0, 0), []int{p, matrix("v")}, input("parts", f32, shape(c.dim)...))
+	parts := m.node("batch_gemm", gemmP(0, 0), []int{p, matrix("v")}, m.tmp(f32, shape(c.dim)...))
+	most := m.node("reduce_max_fwd_f32", axisP("ns_Reduction::Params", "reductionDimension", recipes.U32, 3), []int{top}, m.tmp(f32, 1, c.groups, c.heads, 1))
+	share := m.node("exp_fwd_f32", nil, []int{m.node("sub_fwd_f32", nil, []int{top, most}, m.tmp(f32, shape(1)...))}, m.tmp(f32, shape(1)...))
+	m.node("mult_fwd_f32", nil, []int{parts, share}, input("parts", f32, shape(c.dim)...))
+	m.node("mult_fwd_f32", nil, []int{sum, share}, input("sum", f32, shape(1)...))
 	return &m.Recipe, at
 }
 

@@ -120,6 +120,10 @@ func (f *fusion) unit(n *node) (plan, error) {
 		members := []int{n.index}
 		if !f.p.device.unfused && f.keepsRows(n) {
 			members = f.grow(n)
+			if i := f.early(members); i != none {
+				f.misfits = append(f.misfits, i)
+				continue
+			}
 		}
 		if len(members) == 1 && n.kernel != nil && f.prefersKernel(n) {
 			return f.p.alone(n), nil
@@ -317,6 +321,42 @@ func (f *fusion) touched(t, i, root int) bool {
 		}
 	}
 	return false
+}
+
+// early is a member that makes fewer elements of what the unit does not compute,
+// and had better be made where that is: its row is no longer than what would have
+// to be stored instead. It is none if there is no such member.
+func (f *fusion) early(members []int) int {
+	inside := make(map[int]bool)
+	for _, i := range members {
+		inside[i] = true
+	}
+	for _, i := range members[:len(members)-1] {
+		n := f.nodes[i]
+		if n.move.kind != moveNot || n.name != "batch_gemm" && n.out[0].row() >= n.in[0].row() {
+			continue
+		}
+		stored := 0
+		seen := map[int]bool{i: true}
+		for queue := []int{i}; len(queue) > 0; queue = queue[1:] {
+			for _, j := range f.sources(queue[0]) {
+				if seen[j] {
+					continue
+				}
+				seen[j] = true
+				switch x := f.nodes[j]; {
+				case inside[j]:
+					queue = append(queue, j)
+				case x.move.kind == moveNot && x.byRows() && x.count() == n.count():
+					stored += x.out[0].row() * x.out[0].dt.Size()
+				}
+			}
+		}
+		if stored >= n.out[0].row()*n.out[0].dt.Size() {
+			return i
+		}
+	}
+	return none
 }
 
 // computing leaves out movements whose operand the unit does not make: their
