@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -53,7 +54,11 @@ func (r *run) failed(cause error) error {
 
 // command is the line that runs the step alone on a file.
 func (r *run) command(path string) string {
-	words := []string{"quill opt", "--passes='" + r.step.String() + "'"}
+	pipeline := r.step.String()
+	if r.step.Pass.Stages == Bucket {
+		pipeline = outline + "," + pipeline // does nothing but open the stage
+	}
+	words := []string{"quill opt", "--passes='" + pipeline + "'"}
 	for _, p := range r.m.cfg.Params.Texts() {
 		words = append(words, "--param "+p)
 	}
@@ -70,9 +75,18 @@ func (r *run) reproducer(dir string, cause error) (path string, err error) {
 		return "", err
 	}
 	first, _, _ := strings.Cut(cause.Error(), "\n")
-	_, err = fmt.Fprintf(f, "; %s: %s\n; %s\n%s", r.where(), first, r.command(f.Name()), r.before)
+	_, err = fmt.Fprintf(f, "; %s: %s\n; %s\n%s%s", r.where(), first, r.command(f.Name()), stackOf(cause), r.before)
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
 	return f.Name(), err
+}
+
+// stackOf is where a pass panicked, as a comment.
+func stackOf(cause error) string {
+	p, ok := errors.AsType[*panicError](cause)
+	if !ok {
+		return ""
+	}
+	return "; " + strings.ReplaceAll(strings.TrimSpace(string(p.stack)), "\n", "\n; ") + "\n"
 }

@@ -29,11 +29,12 @@ import (
 // op means. It does not fire on results with different elements, as iota + 1; on
 // NaN and infinities, which a constant cannot be; and on values of more elements
 // than limit. A constant in another shape, a reshape or broadcast of one, is as
-// simple as it gets and stays.
+// simple as it gets and stays. It does not run in buckets: outline-segments has
+// made weights of all constants by then, and a segment may hold none.
 var foldPass = Pass{
 	Name:     "fold",
 	Summary:  "computes what depends on constants alone",
-	Stages:   Family | Bucket,
+	Stages:   Family,
 	Optional: true,
 	Options:  []Option{{Name: "limit", Kind: Int, Default: "1024", Doc: "most elements of a value that is computed"}},
 	Run:      fold,

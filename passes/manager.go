@@ -2,6 +2,7 @@ package passes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"runtime/debug"
@@ -32,17 +33,27 @@ type Config struct {
 	// Remark is told what passes remark; nil leaves it out.
 	Remark func(Remark)
 	// Validate compares modules before and after a pass that changed one; nil
-	// leaves it out.
-	Validate func(ctx context.Context, label string, before, after *ir.Module) error
+	// leaves it out. Its error is the pass's fault unless it wraps ErrTooLarge.
+	Validate func(ctx context.Context, c Change) error
 	// Honest checks that passes say truly whether they changed a module.
 	Honest bool
+}
+
+// ErrTooLarge is that a change cannot be validated.
+var ErrTooLarge = errors.New("too large to be validated")
+
+// Change is what a pass made of a module.
+type Change struct {
+	Pass          *Pass
+	Label         string // of the module, as given to [Manager.Run]
+	Before, After *ir.Module
 }
 
 // Check reports what cannot be meant.
 func (c *Config) Check() error {
 	for _, name := range c.PrintAfter {
 		if name != printAll && name != printDiff && Passes().Find(name) == nil {
-			return fmt.Errorf("print after: %s; or the words %s and %s", Passes().unknown(name), printAll, printDiff)
+			return fmt.Errorf("%s; or the words %s and %s", Passes().unknown(name), printAll, printDiff)
 		}
 	}
 	if c.RewriteLimit != nil && *c.RewriteLimit < 0 {
@@ -215,11 +226,19 @@ func (r *run) do(ctx context.Context) (changed bool, err error) {
 func (r *run) call(c *Context) (changed bool, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panicked: %v\n%s", p, debug.Stack())
+			err = &panicError{p, debug.Stack()}
 		}
 	}()
 	return r.step.Pass.Run(c, r.mod)
 }
+
+// panicError is a panic of a pass; where it was goes into the reproducer only.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panicked: %v", e.value) }
 
 func countOps(m *ir.Module) map[string]int {
 	n := map[string]int{}
@@ -263,9 +282,12 @@ func (r *run) show(ctx context.Context) error {
 		return err
 	}
 	if v := r.m.cfg.Validate; v != nil {
-		if err := v(ctx, r.label, r.before, r.mod); err != nil {
-			if ctx.Err() != nil {
+		if err := v(ctx, Change{r.step.Pass, r.label, r.before, r.mod}); err != nil {
+			switch {
+			case ctx.Err() != nil:
 				return ctx.Err()
+			case errors.Is(err, ErrTooLarge):
+				return fmt.Errorf("%s: %w", r.where(), err)
 			}
 			return r.failed(fmt.Errorf("changed what the module computes: %w", err))
 		}

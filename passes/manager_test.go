@@ -157,18 +157,31 @@ func TestReproducers(t *testing.T) {
 		"unknown": {func(c *Context, _ *ir.Module) (bool, error) { return c.Bool("x"), nil }, "pass unknown on bf16: panicked: pass unknown asks for an option x"},
 	} {
 		cfg := Config{Pipeline: only(name, c.run), Honest: true, DumpDir: dir, RewriteLimit: &limit, Params: Params{BlockSize: 16}}
-		cfg.Validate = func(context.Context, string, *ir.Module, *ir.Module) error { return errors.New("it is another") }
+		cfg.Validate = func(_ context.Context, c Change) error {
+			require.Equal(t, []string{name, "bf16", "m", "n"}, []string{c.Pass.Name, c.Label, c.Before.Name, c.After.Name})
+			return errors.New("it is another")
+		}
 		err := NewManager(cfg).Run(t.Context(), "bf16", parse(t, sample))
 		require.ErrorContains(t, err, c.want)
 		help := regexp.MustCompile(`help: (quill opt --passes='` + name + `' --param block_size=16 --rewrite-limit=5 (\S+))`).FindStringSubmatch(err.Error())
 		require.NotNil(t, help, err)
+		require.NotContains(t, err.Error(), "goroutine")
 		text, err := os.ReadFile(help[2])
 		require.NoError(t, err)
 		require.Equal(t, parse(t, sample).String(), parse(t, string(text)).String())
 		lines := strings.Split(string(text), "\n")
 		require.Contains(t, lines[0], "; pass "+name+" on bf16: ")
 		require.Equal(t, "; "+help[1], lines[1])
+		require.Equal(t, strings.Contains(c.want, "panicked"), strings.Contains(string(text), "; goroutine "))
 	}
+}
+
+// The line for a pass of the bucket stage opens that stage.
+func TestReproducersOfTheBucketStage(t *testing.T) {
+	p := only("late", func(*Context, *ir.Module) (bool, error) { return false, errors.New("no") })
+	p[0].Pass.Stages = Bucket
+	err := NewManager(Config{Pipeline: p, DumpDir: t.TempDir()}).Run(t.Context(), "", parse(t, sample))
+	require.ErrorContains(t, err, "quill opt --passes='outline-segments,late' ")
 }
 
 func TestInterruptedRunsLeaveNothing(t *testing.T) {

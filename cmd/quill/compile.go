@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"quill/lower"
+	"quill/passes"
 	"quill/recipes"
 	"quill/recipes/safetensors"
 )
@@ -24,6 +25,7 @@ const bundleExt = ".quill"
 func newCompile() *cobra.Command {
 	var out string
 	var asJSON bool
+	var flags passFlags
 	cmd := &cobra.Command{
 		Use:   "compile DEPLOY.yaml",
 		Short: "Compile a deployment into a bundle",
@@ -31,19 +33,30 @@ func newCompile() *cobra.Command {
 
 The model directory, which the deployment names, must hold config.json. If it
 holds weights too, they are checked against what the model needs. The bundle
-appears whole or not at all.`,
+appears whole or not at all.
+
+The flags about passes are for finding out what the compiler does, and which
+rewrite breaks something. --validate needs a model that can be interpreted in
+seconds, such as the small ones under testdata.`,
 		Example: examples(
 			"quill compile chat.yaml",
-			"quill compile chat.yaml -o /srv/bundles/chat.quill",
-			"quill compile chat.yaml --json 2>/dev/null",
+			"quill compile chat.yaml -o /srv/bundles/chat.quill --json 2>/dev/null",
+			"quill compile chat.yaml --disable-pass=cse --pass-timings --dump-dir=dumps",
 		),
 		Args: oneArg("DEPLOY.yaml"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			cfg, err := flags.check(cmd, true)
+			if err != nil {
+				return err
+			}
 			if out == "" {
 				out = defaultBundle(args[0])
 			}
-			made, err := compile(cmd.Context(), args[0], out, cmd.ErrOrStderr())
-			if err != nil {
+			made, err := compile(cmd.Context(), args[0], out, cmd.ErrOrStderr(), func(params passes.Params) *passes.Manager {
+				cfg.Params = params
+				return flags.make(cfg)
+			})
+			if err := flags.report(cmd.Context(), err); err != nil {
 				return err
 			}
 			if asJSON {
@@ -53,6 +66,7 @@ appears whole or not at all.`,
 			return err
 		},
 	}
+	flags.add(cmd, passes.Default().String())
 	cmd.Flags().StringVarP(&out, "output", "o", "", "bundle to write (default: the deployment's name with "+bundleExt+", in the current directory)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print what was made as JSON")
 	return cmd
@@ -81,7 +95,7 @@ func (m *made) String() string {
 		count(m.Plans, "plan"), count(m.Recipes, "recipe"), size(m.Bytes), m.Seconds)
 }
 
-func compile(ctx context.Context, deployment, out string, stderr io.Writer) (*made, error) {
+func compile(ctx context.Context, deployment, out string, stderr io.Writer, manager func(passes.Params) *passes.Manager) (*made, error) {
 	start := time.Now()
 	if err := checkOutput("-o", out, deployment); err != nil {
 		return nil, err
@@ -97,7 +111,7 @@ func compile(ctx context.Context, deployment, out string, stderr io.Writer) (*ma
 	if err != nil {
 		return nil, err
 	}
-	b, more, err := build(ctx, d, stderr)
+	b, more, err := build(ctx, d, stderr, manager)
 	if err != nil {
 		return nil, err
 	}
@@ -111,10 +125,13 @@ func compile(ctx context.Context, deployment, out string, stderr io.Writer) (*ma
 }
 
 // build compiles under a meter.
-func build(ctx context.Context, d *lower.Deployment, stderr io.Writer) (*recipes.Bundle, []string, error) {
+func build(ctx context.Context, d *lower.Deployment, stderr io.Writer, manager func(passes.Params) *passes.Manager) (*recipes.Bundle, []string, error) {
 	m := newMeter(stderr, "compiling", func(n int64) string { return strconv.FormatInt(n, 10) })
 	defer m.close()
-	return lower.Compile(ctx, d, func(done, total int, what string) { m.update(int64(done), int64(total), what) })
+	return lower.CompileWith(ctx, d, lower.Options{
+		Progress: func(done, total int, what string) { m.update(int64(done), int64(total), what) },
+		Passes:   manager,
+	})
 }
 
 // checkWeights compares the weights of the model directory, if it has any, with

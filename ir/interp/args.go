@@ -22,7 +22,7 @@ func RandomArgs(m *ir.Module, f *ir.Func, base map[string]int64, seed uint64, op
 	if err != nil {
 		return nil, err
 	}
-	bounds := indexBounds(f, env)
+	bounds := indexBounds(m, f, env)
 	args := make([]map[string]*Tensor, m.TP)
 	for r := range args {
 		args[r] = map[string]*Tensor{}
@@ -80,15 +80,17 @@ func random(seed uint64, t dtype.Type, bound int64, opt RandomOptions, shape []i
 
 // indexBounds gives each integer parameter the number that its elements must stay
 // below.
-func indexBounds(f *ir.Func, env map[string]int64) map[*ir.Value]int64 {
+func indexBounds(m *ir.Module, f *ir.Func, env map[string]int64) map[*ir.Value]int64 {
 	type use struct {
 		op  *ir.Op
 		arg int
 	}
 	uses := map[*ir.Value][]use{}
-	for _, o := range f.Ops {
-		for i, a := range o.Args {
-			uses[a] = append(uses[a], use{o, i})
+	for _, f := range m.Funcs {
+		for _, o := range f.Ops {
+			for i, a := range o.Args {
+				uses[a] = append(uses[a], use{o, i})
+			}
 		}
 	}
 	// bound is 0 where nothing needs one, else the smallest; arithmetic may take
@@ -102,6 +104,8 @@ func indexBounds(f *ir.Func, env map[string]int64) map[*ir.Value]int64 {
 			case "lt", "le", "eq", "and", "select", "cast":
 			case "reshape", "broadcast", "transpose", "slice":
 				n = bound(u.op.Results[0])
+			case "call":
+				n = bound(u.op.Attr("callee").Func.Params[u.arg].Value)
 			default:
 				if n = indexed(u.op, u.arg, env); n == 0 {
 					n = 2
@@ -141,7 +145,11 @@ func indexed(o *ir.Op, operand int, env map[string]int64) int64 {
 	case "moe":
 		x = o.Args[3].Type
 	case "embedding":
-		return 1 << 16 // ids that no rank has are zeros
+		n, err := x.Shape[0].Eval(env)
+		if err != nil {
+			return 0
+		}
+		return n * int64(max(x.Dist.Ways, 1)) // the whole table
 	default:
 		return 0
 	}

@@ -1,0 +1,288 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"quill/ir"
+	"quill/ir/interp"
+	"quill/recipes/dtype"
+	"quill/recipes/safetensors"
+)
+
+// evaluation finds the arguments of a function.
+type evaluation struct {
+	mod   *ir.Module
+	fn    *ir.Func
+	files []*safetensors.File // those asked first come first
+	env   map[string]int64    // of symbols that are known so far
+}
+
+// input is a parameter and the tensor that it gets.
+type input struct {
+	param  *ir.Param
+	tensor safetensors.Tensor
+	raw    bool // the tensor is as the checkpoint has it, and the source says how to view it
+}
+
+// args reads all parameters and gives each rank its parts.
+func (e *evaluation) args() ([]map[string]*interp.Tensor, error) {
+	var list []input
+	for _, p := range e.fn.Params {
+		if p.Source.PerRank {
+			continue
+		}
+		in, err := e.find(p)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, in)
+	}
+	if err := e.infer(list); err != nil {
+		return nil, err
+	}
+	args := make([]map[string]*interp.Tensor, e.mod.TP)
+	for rank := range args {
+		args[rank] = map[string]*interp.Tensor{}
+	}
+	give := func(p *ir.Param, parts []*interp.Tensor) {
+		for rank := range args {
+			args[rank][p.Name] = parts[rank]
+		}
+	}
+	for _, p := range e.fn.Params {
+		if p.Source.PerRank {
+			parts, err := interp.Weight(e.mod, p, e.env, nil)
+			if err != nil {
+				return nil, err
+			}
+			give(p, parts)
+		}
+	}
+	for i := range list {
+		parts, err := e.parts(&list[i])
+		if err != nil {
+			return nil, err
+		}
+		give(list[i].param, parts)
+	}
+	return args, nil
+}
+
+// find finds the tensor of a parameter.
+func (e *evaluation) find(p *ir.Param) (input, error) {
+	if p.Value.Type.Dist.Kind == ir.Partial {
+		return input{}, fmt.Errorf("%%%s of @%s is a partial sum, which no tensor of all ranks together is; interpret the function that calls @%s", p.Name, e.fn.Name, e.fn.Name)
+	}
+	names := []string{p.Name}
+	if p.Source.Tensor != "" {
+		names = []string{p.Source.Tensor, p.Name}
+	}
+	var have []string
+	for _, f := range e.files {
+		for i, name := range names {
+			if t, ok := f.Tensor(name); ok {
+				return input{p, t, p.Source.Tensor != "" && i == 0}, nil
+			}
+		}
+		have = append(have, tensorNames(f.Tensors()))
+	}
+	msg := fmt.Sprintf("there is no tensor for %s %%%s, which is %s", p.Kind, p.Name, e.whole(p))
+	if len(names) > 1 {
+		msg += fmt.Sprintf("; it could be %q of the checkpoint or %q", names[0], names[1])
+	}
+	if len(e.files) == 0 {
+		return input{}, fmt.Errorf("%s; give a file with --inputs", msg)
+	}
+	return input{}, fmt.Errorf("%s; the files have %s", msg, strings.Join(have, ", "))
+}
+
+// whole is the type that a parameter has as all ranks together hold it.
+func (e *evaluation) whole(p *ir.Param) ir.Type {
+	return ir.Type{DType: p.Value.Type.DType, Shape: wholeShape(p)}
+}
+
+func wholeShape(p *ir.Param) []ir.Dim {
+	t := p.Value.Type
+	shape := slices.Clone(t.Shape)
+	if t.Dist.Kind == ir.Sharded {
+		shape[t.Dist.Axis] = shape[t.Dist.Axis].Mul(ir.D(int64(t.Dist.Ways)))
+	}
+	return shape
+}
+
+// infer finds the values of symbols: a size that holds one unknown symbol, in the
+// first power, tells it.
+func (e *evaluation) infer(list []input) error {
+	for again := true; again; {
+		again = false
+		for i := range list {
+			in := &list[i]
+			shape := wholeShape(in.param)
+			if in.raw || len(shape) != len(in.tensor.Shape) {
+				continue // the latter is an error that comes later
+			}
+			for axis, d := range shape {
+				if name, n, ok := solve(d, in.tensor.Shape[axis], e.env); ok {
+					e.env[name] = n
+					again = true
+				}
+			}
+		}
+	}
+	for _, s := range e.mod.Syms {
+		if _, ok := e.env[s.Name]; !ok && s.Def == nil {
+			return fmt.Errorf("no shape of an input tells the symbol %s; give it with --set %s=N", s.Name, s.Name)
+		}
+	}
+	for name := range e.env { // derived ones are computed
+		for _, s := range e.mod.Syms {
+			if s.Name == name && s.Def != nil {
+				delete(e.env, name)
+			}
+		}
+	}
+	env, err := e.mod.Env(e.env)
+	if err != nil {
+		return err
+	}
+	e.env = env
+	return nil
+}
+
+// solve finds the one unknown symbol of a size that has a value.
+func solve(d ir.Dim, n int64, env map[string]int64) (name string, v int64, ok bool) {
+	for _, s := range d.Symbols(nil) {
+		if _, known := env[s]; known {
+			continue
+		}
+		if name != "" { // two, or the square of one
+			return "", 0, false
+		}
+		name = s
+	}
+	if name == "" {
+		return "", 0, false
+	}
+	at := func(x int64) int64 {
+		with := map[string]int64{name: x}
+		for k, v := range env {
+			with[k] = v
+		}
+		y, err := d.Eval(with)
+		if err != nil {
+			return 0
+		}
+		return y
+	}
+	slope := at(1) - at(0)
+	if slope == 0 || (n-at(0))%slope != 0 {
+		return "", 0, false
+	}
+	return name, (n - at(0)) / slope, true
+}
+
+// parts is what each rank gets of a parameter's tensor.
+func (e *evaluation) parts(in *input) ([]*interp.Tensor, error) {
+	p := in.param
+	x, err := fromSafetensor(&in.tensor)
+	if err != nil {
+		return nil, err
+	}
+	if in.raw {
+		return interp.Weight(e.mod, p, e.env, x)
+	}
+	want := e.whole(p)
+	shape := make([]int64, want.Rank())
+	for i, d := range want.Shape {
+		if shape[i], err = d.Eval(e.env); err != nil {
+			return nil, err
+		}
+	}
+	if x.DType != want.DType || !slices.Equal(x.Shape, shape) {
+		return nil, fmt.Errorf("%s: tensor %s is %s%s, %s %%%s is %s%s", in.tensor.File, in.tensor.Name,
+			x.DType, shapeText(x.Shape), p.Kind, p.Name, want, e.valuesText(want, shape))
+	}
+	return interp.Shard(x, p.Value.Type.Dist, e.mod.TP)
+}
+
+// valuesText says what a type's symbolic shape is here.
+func (e *evaluation) valuesText(t ir.Type, shape []int64) string {
+	var syms []string
+	for _, d := range t.Shape {
+		syms = d.Symbols(syms)
+	}
+	if len(syms) == 0 {
+		return ""
+	}
+	slices.Sort(syms)
+	var values []string
+	for _, s := range slices.Compact(syms) {
+		values = append(values, fmt.Sprintf("%s = %d", s, e.env[s]))
+	}
+	return fmt.Sprintf(", that is %s with %s", shapeText(shape), strings.Join(values, ", "))
+}
+
+func shapeText(shape []int64) string {
+	return "[" + strings.Trim(strings.Join(strings.Fields(fmt.Sprint(shape)), ", "), "[]") + "]"
+}
+
+// fromSafetensor is a tensor of a file as the interpreter takes it.
+func fromSafetensor(t *safetensors.Tensor) (*interp.Tensor, error) {
+	dt, ok := t.Type()
+	if !ok {
+		return nil, fmt.Errorf("%s: tensor %s has elements of %s, which the IR does not have", t.File, t.Name, t.DType)
+	}
+	x := interp.Zeros(dt, t.Shape...)
+	le := binary.LittleEndian
+	for i := range x.F {
+		if dt == dtype.BF16 {
+			x.F[i] = dtype.FromBF16(le.Uint16(t.Data[2*i:]))
+		} else {
+			x.F[i] = math.Float32frombits(le.Uint32(t.Data[4*i:]))
+		}
+	}
+	for i := range x.I {
+		switch dt {
+		case dtype.I8:
+			x.I[i] = int64(int8(t.Data[i]))
+		case dtype.U8:
+			x.I[i] = int64(t.Data[i])
+		case dtype.I32:
+			x.I[i] = int64(int32(le.Uint32(t.Data[4*i:])))
+		default:
+			x.I[i] = int64(le.Uint64(t.Data[8*i:]))
+		}
+	}
+	return x, nil
+}
+
+// toSafetensor is the reverse.
+func toSafetensor(name string, x *interp.Tensor) (safetensors.Tensor, error) {
+	t := safetensors.Tensor{Name: name, DType: strings.ToUpper(x.DType.String()), Shape: x.Shape}
+	if got, ok := t.Type(); !ok || got != x.DType {
+		return t, fmt.Errorf("files have no tensors of %s", x.DType)
+	}
+	le := binary.LittleEndian
+	for _, f := range x.F {
+		if x.DType == dtype.BF16 {
+			t.Data = le.AppendUint16(t.Data, dtype.ToBF16(f))
+		} else {
+			t.Data = le.AppendUint32(t.Data, math.Float32bits(f))
+		}
+	}
+	for _, n := range x.I {
+		switch x.DType.Size() {
+		case 1:
+			t.Data = append(t.Data, byte(n))
+		case 4:
+			t.Data = le.AppendUint32(t.Data, uint32(n))
+		default:
+			t.Data = le.AppendUint64(t.Data, uint64(n))
+		}
+	}
+	return t, nil
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"quill/ir"
+	"quill/recipes"
+)
+
+// maxIR bounds an IR file; the largest families have a few megabytes.
+const maxIR = 1 << 28
+
+type optOptions struct {
+	passFlags
+	params []string
+	out    string
+}
+
+func newOpt() *cobra.Command {
+	var o optOptions
+	cmd := &cobra.Command{
+		Use:   "opt FILE.qir",
+		Short: "Run passes on a file of IR",
+		Long: `Run passes on a file of IR and print the result. FILE.qir may be - for the
+standard input. Without --passes the file is only parsed, verified and printed.
+
+Facts about the deployment that passes may ask for are given by --param, with
+the keys of a deployment: --param block_size=128.`,
+		Example: examples(
+			"quill opt decode.qir --passes=canonicalize,cse,dce",
+			"quill opt decode.qir --passes=canonicalize,cse,dce --print-after=diff -o /dev/null",
+			"quill opt decode.qir --passes='cse{scope=function}' --rewrite-limit=12 --validate",
+		),
+		Args: oneArg("FILE.qir"),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
+	}
+	o.add(cmd, "")
+	cmd.Flags().StringArrayVar(&o.params, "param", nil, "a fact about the deployment, as key=value")
+	cmd.Flags().StringVarP(&o.out, "output", "o", "", "file to write (default: the standard output)")
+	return cmd
+}
+
+func (o *optOptions) run(cmd *cobra.Command, path string) error {
+	cfg, err := o.check(cmd, false)
+	if err != nil {
+		return err
+	}
+	for _, p := range o.params {
+		if err := cfg.Params.Set(p); err != nil {
+			return usagef("--param: %v", err)
+		}
+	}
+	m, err := readModule(cmd.InOrStdin(), path)
+	if err != nil {
+		return err
+	}
+	if err := o.report(cmd.Context(), o.make(cfg).Run(cmd.Context(), "", m)); err != nil {
+		return err
+	}
+	if o.out == "" {
+		return m.Print(cmd.OutOrStdout())
+	}
+	if err := os.WriteFile(o.out, []byte(m.String()), 0o666); err != nil {
+		return fmt.Errorf("-o: %w", err)
+	}
+	return nil
+}
+
+// readModule reads and verifies a file of IR.
+func readModule(stdin io.Reader, path string) (*ir.Module, error) {
+	if path != "-" {
+		src, err := recipes.ReadSmall(path, maxIR)
+		if err != nil {
+			return nil, err
+		}
+		return ir.VerifyText(path, src)
+	}
+	src, err := io.ReadAll(io.LimitReader(stdin, maxIR+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading the standard input: %w", err)
+	}
+	if len(src) > maxIR {
+		return nil, fmt.Errorf("the standard input has more than %d bytes", maxIR)
+	}
+	return ir.VerifyText("<stdin>", src)
+}

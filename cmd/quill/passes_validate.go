@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"quill/ir"
+	"quill/ir/interp"
+	"quill/passes"
+)
+
+// Bounds on what is interpreted to validate a change: some seconds, and memory
+// for the parameters. Buckets beyond them are left out; a family is refused.
+const (
+	validateOperations = 2_000_000_000
+	validateElements   = 200_000_000
+)
+
+// validateSeeds is the number of random inputs a change is tried on.
+const validateSeeds = 2
+
+// validator interprets modules before and after passes, on random inputs that
+// depend on the module's label alone, with small values of symbols.
+type validator struct {
+	compared int
+	left     map[string]bool // labels of modules that were too large
+
+	// original is the module as the first change of the label found it: it tells
+	// the inputs of all of them, since its uses show best what an index may be.
+	label    string
+	original *ir.Module
+	// text and results, by seed, are of the module as the last change left it,
+	// since the next one begins with it.
+	text    string
+	results [][]map[string]*interp.Tensor
+}
+
+func newValidator() *validator { return &validator{left: map[string]bool{}} }
+
+// String says what was done.
+func (v *validator) String() string {
+	s := fmt.Sprintf("%s of passes validated on %d random inputs each", count(v.compared, "change"), validateSeeds)
+	if len(v.left) > 0 {
+		s += fmt.Sprintf("; %s too large to be interpreted in seconds, and left out", count(len(v.left), "bucket"))
+	}
+	return s
+}
+
+// change compares a module before and after a pass.
+func (v *validator) change(ctx context.Context, c passes.Change) error {
+	env := smallSizes(c.Before)
+	operations, elements, err := interp.Cost(c.Before, c.Before.Entry(), env)
+	if err != nil {
+		return err
+	}
+	if operations > validateOperations || elements > validateElements {
+		if len(c.Before.Syms) == 0 {
+			v.left[c.Label] = true
+			return nil
+		}
+		return fmt.Errorf("%w: to interpret @%s at %s takes %.1e operations on parameters of %.1e elements, some seconds are %.0e and %.0e; validate a deployment of a smaller model with layers of the same kinds",
+			passes.ErrTooLarge, c.Before.Name, sizesText(c.Before, env), float64(operations), float64(elements), float64(validateOperations), float64(validateElements))
+	}
+	if v.label != c.Label || v.original == nil {
+		v.label, v.original, v.text = c.Label, c.Before, ""
+	}
+	if v.text != c.Before.String() {
+		if v.results, err = v.run(ctx, c.Before, env); err != nil {
+			return fmt.Errorf("interpreting the module before: %w", err)
+		}
+	}
+	results, err := v.run(ctx, c.After, env)
+	if err != nil {
+		return fmt.Errorf("interpreting the module after: %w", err)
+	}
+	for seed := range results {
+		if err := interp.Same(results[seed], v.results[seed], 0); err != nil {
+			return fmt.Errorf("at %s, seed %d: %w", sizesText(c.Before, env), seed, err)
+		}
+	}
+	v.compared++
+	v.text, v.results = c.After.String(), results
+	return nil
+}
+
+// run interprets a module on the inputs of the original.
+func (v *validator) run(ctx context.Context, m *ir.Module, env map[string]int64) ([][]map[string]*interp.Tensor, error) {
+	var all [][]map[string]*interp.Tensor
+	for seed := range uint64(validateSeeds) {
+		args, err := interp.RandomArgs(v.original, v.original.Entry(), env, seed, interp.RandomOptions{})
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range m.Entry().Params {
+			if !p.Source.PerRank {
+				continue
+			}
+			parts, err := interp.Weight(m, p, env, nil)
+			if err != nil {
+				return nil, err
+			}
+			for rank := range args {
+				args[rank][p.Name] = parts[rank]
+			}
+		}
+		out, err := interp.Run(ctx, m, m.Entry(), env, args, interp.Options{})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, out)
+	}
+	return all, nil
+}
+
+// smallSizes gives base symbols values near the low end of their range.
+func smallSizes(m *ir.Module) map[string]int64 {
+	env := map[string]int64{}
+	for _, s := range m.Syms {
+		if s.Def == nil {
+			env[s.Name] = min(s.Max, s.Min+2)
+		}
+	}
+	return env
+}
+
+func sizesText(m *ir.Module, env map[string]int64) string {
+	text := ""
+	for _, s := range m.Syms {
+		if s.Def == nil {
+			if text != "" {
+				text += ", "
+			}
+			text += fmt.Sprintf("%s = %d", s.Name, env[s.Name])
+		}
+	}
+	if text == "" {
+		return "its sizes"
+	}
+	return text
+}
