@@ -45,6 +45,29 @@ func (m *Module) Env(base map[string]int64) (map[string]int64, error) {
 	return env, nil
 }
 
+// MaxBytes bounds the bytes of a value of a type, over all sizes that the symbols
+// allow; math.MaxInt64 stands for more than any device has.
+func (m *Module) MaxBytes(t Type) int64 {
+	ranges := make(map[string]bounds, len(m.Syms))
+	for _, s := range m.Syms {
+		ranges[s.Name] = s.bounds(ranges)
+	}
+	n := t.Elems().bound(ranges).hi
+	if n > maxElems {
+		return math.MaxInt64
+	}
+	return n * int64(t.DType.Size())
+}
+
+// bounds is the range of a symbol, given those of the symbols above it.
+func (s *Sym) bounds(ranges map[string]bounds) bounds {
+	if s.Def == nil {
+		return bounds{s.Min, s.Max}
+	}
+	x, y := s.Def.X.bound(ranges), s.Def.Y.bound(ranges)
+	return bounds{s.Def.eval(x.lo, y.lo), s.Def.eval(x.hi, y.hi)}
+}
+
 // value computes a derived symbol from the values of earlier ones.
 func (f *SymDef) value(env map[string]int64) (int64, error) {
 	x, err := f.X.Eval(env)

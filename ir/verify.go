@@ -146,12 +146,11 @@ func (v *verifier) sym(s *Sym) {
 		if s.Min < 0 || s.Min > s.Max || saturated(s.Max) {
 			v.errorf("V14", s.Pos, "symbol %s has the range %d..%d; want 0 ≤ min ≤ max", s.Name, s.Min, s.Max)
 		}
-		v.ranges[s.Name] = bounds{s.Min, s.Max}
+		v.ranges[s.Name] = s.bounds(v.ranges)
 		return
 	}
 	v.known(s.Def.X, s.Pos, "symbol "+s.Name)
 	v.known(s.Def.Y, s.Pos, "symbol "+s.Name)
-	x, y := s.Def.X.bound(v.ranges), s.Def.Y.bound(v.ranges)
 	switch s.Def.Fn {
 	case "floor", "ceil":
 		n, ok := s.Def.Y.Const()
@@ -164,8 +163,7 @@ func (v *verifier) sym(s *Sym) {
 		v.errorf("V14", s.Pos, "symbol %s is defined by %s; want floor, ceil, min or max", s.Name, s.Def.Fn)
 		return
 	}
-	lo, hi := s.Def.eval(x.lo, y.lo), s.Def.eval(x.hi, y.hi)
-	v.ranges[s.Name] = bounds{lo, hi}
+	v.ranges[s.Name] = s.bounds(v.ranges)
 }
 
 // known checks that a size uses declared symbols only.

@@ -106,6 +106,14 @@ func @f(
 ) -> (output y: f32[4, 8]) {
 `, `  return %2
 }`},
+	"hoist-step-invariant": {`module @example {level = model, tp = 2}
+func @f(
+  input %positions: i32[4],
+  weight %x: f32[4, 16]@shard(1, 2) = "x",
+  weight %w: f32[8, 16]@shard(1, 2) = "w"
+) -> (output y: f32[4, 8]) {
+`, `  return %6
+}`},
 	"canonicalize": exampleOf("f32[8]", "f32[4, 2]", "%5"),
 	"fold":         exampleOf("f32[4]", "f32[4]", "%3"),
 	"cse":          exampleOf("f32[4]", "f32[4]", "%2"),

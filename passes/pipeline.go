@@ -20,6 +20,7 @@ func Passes() Table {
 	return Table{
 		canonicalizePass,
 		foldPass,
+		hoistPass,
 		csePass,
 		dcePass,
 		outlinePass,
@@ -31,7 +32,7 @@ func Passes() Table {
 // dce removes what all of them have left unused, so that no segment computes it.
 // Sizes that are known only in a bucket make more reshapes and slices do nothing,
 // and more ops equal.
-const pipeline = "fold,canonicalize,cse,dce," + outline + ",canonicalize,cse,dce"
+const pipeline = "fold,canonicalize,hoist-step-invariant,cse,dce," + outline + ",canonicalize,cse,dce"
 
 // Default is the pipeline that compiling runs unless told otherwise.
 func Default() Pipeline {

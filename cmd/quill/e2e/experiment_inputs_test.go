@@ -22,6 +22,9 @@ func (e *experiment) argument(i int, p *ir.Param) []*interp.Tensor {
 		require.NoError(e.t, err)
 		return w
 	}
+	if outer.Def != nil && !p.Value.Type.DType.IsFloat() {
+		return e.computed(outer)
+	}
 	ways := max(p.Value.Type.Dist.Ways, 1)
 	parts := make([]*interp.Tensor, ways)
 	for part := range parts {
@@ -32,6 +35,22 @@ func (e *experiment) argument(i int, p *ir.Param) []*interp.Tensor {
 		out[rank] = parts[rank*ways/e.mod.TP]
 	}
 	return out
+}
+
+// computed is a value of integers, most of which would be no index: what the call
+// before makes of arguments of its own.
+func (e *experiment) computed(v *ir.Value) []*interp.Tensor {
+	require.Equal(e.t, "call", v.Def.Name(), "integers cross into the segment")
+	before := *e
+	before.call = v.Def
+	fn := before.segment()
+	out, err := interp.Run(e.t.Context(), e.mod, fn, nil, before.arguments(), interp.Options{})
+	require.NoError(e.t, err)
+	parts := make([]*interp.Tensor, e.mod.TP)
+	for rank := range parts {
+		parts[rank] = out[rank][fn.Results[v.Index].Name]
+	}
+	return parts
 }
 
 // draw makes a random value: of an input one that can occur, of a weight one
@@ -46,7 +65,6 @@ func (e *experiment) draw(outer *ir.Value, typ ir.Type, rng *rand.Rand) *interp.
 		e.index(x, outer.Param.Name, rng)
 		return x
 	}
-	require.True(e.t, typ.DType.IsFloat(), "a %s value crosses into the segment", typ)
 	size, shift := 1.0, 0.0
 	if outer.Param != nil && outer.Param.Kind == ir.Weight {
 		if name := outer.Param.Source.Tensor; strings.Contains(name, "norm.weight") {

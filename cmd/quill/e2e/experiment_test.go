@@ -38,14 +38,10 @@ func (e *experiment) run() float64 {
 	e.place()
 	defer func() { require.NoError(e.t, e.device.Close()) }()
 	fn := e.segment()
-	args := make([]map[string]*interp.Tensor, e.mod.TP)
-	for rank := range args {
-		args[rank] = map[string]*interp.Tensor{}
-	}
+	args := e.arguments()
 	for i, p := range fn.Params {
-		for rank, x := range e.argument(i, p) {
-			args[rank][p.Name] = x
-			e.write(rank, &e.recipe.Tensors[i], x)
+		for rank := range args {
+			e.write(rank, &e.recipe.Tensors[i], args[rank][p.Name])
 		}
 	}
 	e.launch()
@@ -64,6 +60,20 @@ func (e *experiment) run() float64 {
 		}
 	}
 	return worst
+}
+
+// arguments are values of all parameters for each rank.
+func (e *experiment) arguments() []map[string]*interp.Tensor {
+	args := make([]map[string]*interp.Tensor, e.mod.TP)
+	for rank := range args {
+		args[rank] = map[string]*interp.Tensor{}
+	}
+	for i, p := range e.segment().Params {
+		for rank, x := range e.argument(i, p) {
+			args[rank][p.Name] = x
+		}
+	}
+	return args
 }
 
 func (e *experiment) launch() {

@@ -26,14 +26,19 @@ func bytesOf(x *interp.Tensor) []byte {
 	return b
 }
 
-// tensorFrom reads a float tensor of the type and shape of another.
+// tensorFrom reads a tensor of the type and shape of another.
 func tensorFrom(b []byte, like *interp.Tensor) *interp.Tensor {
 	x := interp.Zeros(like.DType, like.Shape...)
-	for i := range x.F {
-		if x.DType == dtype.BF16 {
-			x.F[i] = dtype.FromBF16(binary.LittleEndian.Uint16(b[2*i:]))
-		} else {
+	for i := range x.Len() {
+		switch x.DType {
+		case dtype.F32:
 			x.F[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+		case dtype.BF16:
+			x.F[i] = dtype.FromBF16(binary.LittleEndian.Uint16(b[2*i:]))
+		case dtype.I32:
+			x.I[i] = int64(int32(binary.LittleEndian.Uint32(b[4*i:])))
+		default:
+			x.I[i] = int64(int8(b[i]))
 		}
 	}
 	return x

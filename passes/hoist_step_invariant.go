@@ -1,0 +1,156 @@
+package passes
+
+import (
+	"fmt"
+	"slices"
+
+	"quill/ir"
+	"quill/ir/ops"
+)
+
+// hoistPass moves what depends on the step's inputs alone out of the segments of
+// the layers, to the end of the first segment: distances, masks, block tables and
+// the log-position factor are then computed once a step, and cse merges what each
+// layer computed for itself.
+//
+// Before:
+//
+//	%0 = matmul %x, %w {dtype = f32, trans_b = true} : f32[4, 8]@partial
+//	%1 = all_reduce %0 : f32[4, 8]
+//	%2 = const 1 {dtype = i32} : i32[1]
+//	%3 = add %positions, %2 : i32[4]
+//	%4 = cast %3 {dtype = f32} : f32[4]
+//	%5 = reshape %4 {shape = [4, 1]} : f32[4, 1]
+//	%6 = mul %1, %5 : f32[4, 8]
+//
+// After:
+//
+//	%0 = matmul %x, %w {dtype = f32, trans_b = true} : f32[4, 8]@partial
+//	%1 = const 1 {dtype = i32} : i32[1]
+//	%2 = add %positions, %1 : i32[4]
+//	%3 = cast %2 {dtype = f32} : f32[4]
+//	%4 = all_reduce %0 : f32[4, 8]
+//	%5 = const 1 {dtype = i32} : i32[1]
+//	%6 = reshape %3 {shape = [4, 1]} : f32[4, 1]
+//	%7 = mul %4, %6 : f32[4, 8]
+//
+// Ops that only move elements, and constants, are not worth storing: they stay
+// where they are, and what a hoisted op needs of them is copied. A value of
+// more than most bytes, at the largest sizes of the family, stays where it is, and
+// with it all that is computed from it: storing the mask of a long chunk costs more
+// than each layer's computing its own. It does not fire where there is one segment.
+var hoistPass = Pass{
+	Name:     "hoist-step-invariant",
+	Summary:  "computes what depends on the step's inputs alone once a step",
+	Stages:   Family,
+	Optional: true,
+	Options:  []Option{{Name: "most", Kind: Bytes, Default: "64MiB", Doc: "largest value to hoist, at the largest sizes of the family"}},
+	Run:      hoist,
+}
+
+func hoist(c *Context, m *ir.Module) (changed bool, err error) {
+	if m.Level == ops.Plan {
+		return false, nil
+	}
+	if len(m.Funcs) != 1 {
+		return false, fmt.Errorf("want one function, found %d", len(m.Funcs))
+	}
+	f := m.Entry()
+	border := slices.IndexFunc(f.Ops, ir.EndsSegment)
+	if border < 0 {
+		return false, nil
+	}
+	h := hoister{ctx: c, mod: m, first: make(map[*ir.Op]bool, border), copies: map[*ir.Op]*ir.Op{}, invariant: map[*ir.Value]bool{}, fromInput: map[*ir.Value]bool{}}
+	for _, p := range f.Params {
+		if p.Kind == ir.Host {
+			h.invariant[p.Value], h.fromInput[p.Value] = true, true
+		}
+	}
+	for _, o := range f.Ops[:border] {
+		h.first[o] = true
+		h.learn(o)
+	}
+	var rest []*ir.Op
+	for _, o := range f.Ops[border:] {
+		if !h.learn(o) || stays(o) || !h.fromInput[o.Results[0]] || !c.Rewrite() {
+			rest = append(rest, o)
+			continue
+		}
+		for i, a := range o.Args {
+			o.Args[i] = h.available(a)
+		}
+		h.moved = append(h.moved, o)
+		h.first[o] = true
+		changed = true
+	}
+	if changed {
+		f.Ops = slices.Concat(f.Ops[:border], h.moved, rest)
+	}
+	return changed, nil
+}
+
+type hoister struct {
+	ctx *Context
+	mod *ir.Module
+	// invariant are values that depend on nothing but inputs, fromInput those of
+	// them that depend on any.
+	invariant, fromInput map[*ir.Value]bool
+	first                map[*ir.Op]bool // ops that are in the first segment by now
+	copies               map[*ir.Op]*ir.Op
+	moved                []*ir.Op
+}
+
+// learn reports whether an op's results are invariant, and remembers it.
+func (h *hoister) learn(o *ir.Op) bool {
+	if !o.Def.Has(ops.Pure) || ir.EndsSegment(o) || len(o.Results) == 0 {
+		return false
+	}
+	input := false
+	for _, a := range o.Args {
+		if !h.invariant[a] {
+			return false
+		}
+		input = input || h.fromInput[a]
+	}
+	for _, r := range o.Results {
+		if n := h.mod.MaxBytes(r.Type); input && !stays(o) && n > h.ctx.Int("most") {
+			h.ctx.Remark(o.Loc, "%s is computed in each layer: %s can have %d bytes, more than most = %d", o.Name(), r.Type, n, h.ctx.Int("most"))
+			return false
+		}
+	}
+	for _, r := range o.Results {
+		h.invariant[r], h.fromInput[r] = true, input
+	}
+	return true
+}
+
+// stays reports whether an op is computed where it is used.
+func stays(o *ir.Op) bool {
+	switch o.Name() {
+	case "const", "iota", "reshape", "broadcast", "transpose", "slice":
+		return true
+	}
+	return false
+}
+
+// available is a value in the first segment: ops that stay where they are used are
+// copied there.
+func (h *hoister) available(v *ir.Value) *ir.Value {
+	o := v.Def
+	if o == nil || h.first[o] {
+		return v
+	}
+	n := h.copies[o]
+	if n == nil {
+		n = &ir.Op{Def: o.Def, Attrs: o.Attrs, Loc: o.Loc, Pos: o.Pos}
+		for _, a := range o.Args {
+			n.Args = append(n.Args, h.available(a))
+		}
+		for i, r := range o.Results {
+			n.Results = append(n.Results, &ir.Value{Type: r.Type, Def: n, Index: i})
+		}
+		h.copies[o] = n
+		h.moved = append(h.moved, n)
+	}
+	return n.Results[v.Index]
+}
