@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -182,6 +183,18 @@ func TestReproducersOfTheBucketStage(t *testing.T) {
 	p[0].Pass.Stages = Bucket
 	err := NewManager(Config{Pipeline: p, DumpDir: t.TempDir()}).Run(t.Context(), "", parse(t, sample))
 	require.ErrorContains(t, err, "quill opt --passes='outline-segments,late' ")
+}
+
+// A module that is too large for validation is not the pass's fault.
+func TestTooLargeToBeValidated(t *testing.T) {
+	dir := t.TempDir()
+	cfg := Config{Pipeline: pipelineOf(t, "canonicalize"), DumpDir: dir}
+	cfg.Validate = func(context.Context, Change) error { return fmt.Errorf("%w: 7 elements", ErrTooLarge) }
+	err := NewManager(cfg).Run(t.Context(), "", parse(t, sample))
+	require.EqualError(t, err, "pass canonicalize on @m: too large to be validated: 7 elements")
+	left, err := filepath.Glob(filepath.Join(dir, "quill-*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
 }
 
 func TestInterruptedRunsLeaveNothing(t *testing.T) {

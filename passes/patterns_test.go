@@ -13,6 +13,7 @@ import (
 
 // Patterns that undo each other end with an error that names one of them.
 func TestPatternsThatUndoEachOtherEnd(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir()) // for the reproducer
 	swap := []pattern{{"swap", []string{"add"}, func(r *rewriter, o *ir.Op) bool { return r.replace(r.Add(o.Args[1], o.Args[0])) }}}
 	p := only("swap", func(c *Context, m *ir.Module) (bool, error) { return applyPatterns(c, m, swap) })
 	err := Run(t.Context(), parse(t, sample), p)
