@@ -17,7 +17,9 @@ func newInspect() *cobra.Command {
 and, for each precision, its device memory, weights, buckets and nodes.
 
 Bytes are those of one rank. Launches, collectives and nodes are those of one
-step; buckets of one family have the same graph at other sizes.`,
+step; buckets of one family have the same graph at other sizes. Compute nodes are
+those that compute or copy, not those that only say where something is; the chain
+is the most of them of which each needs the one before.`,
 		Example: examples(
 			"quill inspect chat.quill",
 			"quill inspect chat.quill --json | jq '.sets[].bytes'",

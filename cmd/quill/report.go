@@ -47,9 +47,15 @@ type bucketReport struct {
 	Family      string        `json:"family"`
 	Launches    int           `json:"launches"`
 	Collectives int           `json:"collectives"`
+	AllReduces  int           `json:"all_reduces"`
+	AllGathers  int           `json:"all_gathers"`
 	Recipes     int           `json:"recipes"`
 	Nodes       int           `json:"nodes"`
-	ArenaBytes  int64         `json:"arena_bytes"`
+	// ComputeNodes are those that compute or copy, Chain the most of them that
+	// need each other one after the other.
+	ComputeNodes int   `json:"compute_nodes"`
+	Chain        int   `json:"chain"`
+	ArenaBytes   int64 `json:"arena_bytes"`
 }
 
 // familyReport is all buckets of one graph shape.
@@ -139,25 +145,14 @@ func (h hashSet) add(p *recipes.Plan) {
 }
 
 func newBucketReport(b *recipes.Bundle, p *recipes.Plan) bucketReport {
-	at := &p.Bucket
-	r := bucketReport{
-		Name: at.String(), Phase: at.Phase, Seqs: at.Seqs, Query: at.Query, Blocks: at.Blocks,
-		Family: p.Family, ArenaBytes: p.ArenaBytes,
-	}
 	used := hashSet{}
 	used.add(p)
-	r.Recipes = len(used)
-	for _, n := range nodes(b, p) {
-		r.Nodes += n
+	at, w := &p.Bucket, b.Work(p)
+	return bucketReport{
+		Name: at.String(), Phase: at.Phase, Seqs: at.Seqs, Query: at.Query, Blocks: at.Blocks, Family: p.Family,
+		Launches: w.Launches, Collectives: w.AllReduces + w.AllGathers, AllReduces: w.AllReduces, AllGathers: w.AllGathers,
+		Recipes: len(used), Nodes: w.Nodes, ComputeNodes: w.Compute, Chain: w.Chain, ArenaBytes: p.ArenaBytes,
 	}
-	for i := range p.Steps {
-		if p.Steps[i].Launch != nil {
-			r.Launches++
-		} else {
-			r.Collectives++
-		}
-	}
-	return r
 }
 
 // nodes counts by GUID the nodes that one step executes.

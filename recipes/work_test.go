@@ -1,0 +1,57 @@
+package recipes
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"quill/recipes/dtype"
+)
+
+// Chains go through launches and collectives at addresses; a state is a value at
+// its address; what only moves an address counts for nothing.
+func TestWork(t *testing.T) {
+	t.Parallel()
+	tensor := func(section int, offset int64) Tensor {
+		return Tensor{DType: dtype.F32, Dims: []int64{4}, Section: section, Offset: offset}
+	}
+	// exp → reshape → exp of the input, and a state that is read, then written.
+	first := &Recipe{
+		Sections: []Section{{Buffer: Arena, Size: 64}, {Buffer: KV, Size: 64}},
+		Tensors:  []Tensor{tensor(0, 0), tensor(Workspace, 0), tensor(Workspace, 0), tensor(0, 32), tensor(1, 0), tensor(1, 0), tensor(Workspace, 0)},
+		Nodes: []Node{
+			{GUID: "exp_fwd_f32", In: []int{0}, Out: []int{1}},
+			{GUID: "reshape", In: []int{1}, Out: []int{2}},
+			{GUID: "add_fwd_f32", In: []int{2, 1}, Out: []int{3}},
+			{GUID: "exp_fwd_f32", In: []int{4}, Out: []int{6}},
+			{GUID: "index_copy_fwd_f32", In: []int{4, Absent, 1}, Out: []int{5}, After: []int{3}},
+		},
+	}
+	// Reads what the first one wrote and the state.
+	second := &Recipe{
+		Sections: []Section{{Buffer: Arena, Size: 16}, {Buffer: KV, Size: 64}},
+		Tensors:  []Tensor{tensor(0, 0), tensor(1, 0), tensor(Workspace, 0)},
+		Nodes:    []Node{{GUID: "add_fwd_f32", In: []int{0, 1}, Out: []int{2}}},
+	}
+	b := &Bundle{Recipes: map[Hash]*Recipe{{1}: first, {2}: second}}
+	launch := func(h byte, arena, kv int64) Step {
+		return Step{Launch: &Launch{Recipe: Hash{h}, Bindings: []Binding{{Arena, arena}, {KV, kv}}}}
+	}
+	reduce := func(in, out int64) Step { return Step{Collective: &Collective{Kind: AllReduce, In: in, Out: out}} }
+
+	p := &Plan{Steps: []Step{launch(1, 128, 0)}}
+	require.Equal(t, Work{Launches: 1, Nodes: 5, Compute: 4, Chain: 2}, b.Work(p))
+
+	// The second one reads the sum where the reduction left it.
+	p.Steps = append(p.Steps, reduce(160, 256), launch(2, 256, 512))
+	require.Equal(t, Work{Launches: 2, AllReduces: 1, Nodes: 6, Compute: 5, Chain: 3}, b.Work(p))
+
+	// Elsewhere there is nothing; but the state of the same layer has two nodes behind it.
+	p.Steps[2] = launch(2, 384, 512)
+	require.Equal(t, 2, b.Work(p).Chain)
+	p.Steps[2] = launch(2, 384, 0)
+	require.Equal(t, 3, b.Work(p).Chain)
+
+	p.Steps = append(p.Steps, Step{Collective: &Collective{Kind: AllGather}})
+	require.Equal(t, 1, b.Work(p).AllGathers)
+}
