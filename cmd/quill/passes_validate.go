@@ -65,11 +65,11 @@ func (v *validator) change(ctx context.Context, c passes.Change) error {
 		v.label, v.original, v.text = c.Label, c.Before, ""
 	}
 	if v.text != c.Before.String() {
-		if v.results, err = v.run(ctx, c.Before, env); err != nil {
+		if v.results, err = interpret(ctx, v.original, c.Before, env); err != nil {
 			return fmt.Errorf("interpreting the module before: %w", err)
 		}
 	}
-	results, err := v.run(ctx, c.After, env)
+	results, err := interpret(ctx, v.original, c.After, env)
 	if err != nil {
 		return fmt.Errorf("interpreting the module after: %w", err)
 	}
@@ -83,11 +83,12 @@ func (v *validator) change(ctx context.Context, c passes.Change) error {
 	return nil
 }
 
-// run interprets a module on the inputs of the original.
-func (v *validator) run(ctx context.Context, m *ir.Module, env map[string]int64) ([][]map[string]*interp.Tensor, error) {
+// interpret interprets a module that was made of another one on random inputs of
+// that, validateSeeds times.
+func interpret(ctx context.Context, original, m *ir.Module, env map[string]int64) ([][]map[string]*interp.Tensor, error) {
 	var all [][]map[string]*interp.Tensor
 	for seed := range uint64(validateSeeds) {
-		args, err := interp.RandomArgs(v.original, v.original.Entry(), env, seed, interp.RandomOptions{})
+		args, err := interp.RandomArgs(original, original.Entry(), env, seed, interp.RandomOptions{})
 		if err != nil {
 			return nil, err
 		}

@@ -36,7 +36,7 @@ bundle of static recipes. Running a bundle compiles nothing.`,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err.Error()) })
-	root.AddCommand(newCompile(), newPack(), newRun(), newScore(), newBench(), newGenCheckpoint(), newInspect(), newPasses(), newOpt(), newEval(), newVersion())
+	root.AddCommand(newCompile(), newPack(), newRun(), newScore(), newBench(), newGenCheckpoint(), newInspect(), newPasses(), newOpt(), newEval(), newBisect(), newVersion())
 	return root
 }
 
