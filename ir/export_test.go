@@ -1,4 +1,7 @@
 package ir
 
-// DrawModule is for tests of packages that import this one.
-var DrawModule = drawModule
+// DrawModule and DrawLured are for tests of packages that import this one.
+var (
+	DrawModule = drawModule
+	DrawLured  = drawLured
+)

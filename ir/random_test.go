@@ -15,11 +15,7 @@ import (
 // an entry that calls them.
 func drawModule(t *rapid.T) *Module {
 	m := &Module{Name: rapid.SampledFrom([]string{"m", "a.0", "_x"}).Draw(t, "module"), TP: rapid.SampledFrom([]int{1, 2, 4, 6}).Draw(t, "ranks"), Level: ops.Model}
-	m.Syms = []*Sym{
-		{Name: "q", Min: 2, Max: 9},
-		{Name: "w", Def: &SymDef{Fn: "ceil", X: SymDim("q").Add(D(6)), Y: D(4)}},
-		{Name: "sym", Min: 1, Max: 3}, // also a keyword
-	}
+	m.Syms = symbols()
 	if rapid.Bool().Draw(t, "outlined") {
 		m.Level = ops.Plan
 		for i := range rapid.IntRange(1, 3).Draw(t, "segments") {
@@ -41,6 +37,14 @@ func drawModule(t *rapid.T) *Module {
 	return m
 }
 
+func symbols() []*Sym {
+	return []*Sym{
+		{Name: "q", Min: 2, Max: 9},
+		{Name: "w", Def: &SymDef{Fn: "ceil", X: SymDim("q").Add(D(6)), Y: D(4)}},
+		{Name: "sym", Min: 1, Max: 3}, // also a keyword
+	}
+}
+
 // gen fills one function.
 type gen struct {
 	t  *rapid.T
@@ -54,6 +58,23 @@ type gen struct {
 	n      int
 	// made is called with every op that was built.
 	made func(o *Op)
+	// lure, where set, builds ops now and then that a pass looks for.
+	lure Lure
+}
+
+// Lure builds ops with b, on existing values if it likes: choose picks a number
+// below n. Others may use what it builds.
+type Lure func(b *Builder, f *Func, vals []*Value, choose func(n int) int)
+
+// drawLured draws a model with ops that a lure builds among others.
+func drawLured(t *rapid.T, lure Lure) *Module {
+	m := &Module{Name: "m", TP: rapid.SampledFrom([]int{1, 2, 4}).Draw(t, "ranks"), Level: ops.Model}
+	m.Syms = symbols()
+	g := newGen(t, m, "f")
+	g.lure = lure
+	m.Funcs = append(m.Funcs, g.fn)
+	g.body()
+	return m
 }
 
 func newGen(t *rapid.T, m *Module, name string) *gen {
@@ -288,8 +309,21 @@ func (g *gen) body() {
 			}
 		}
 		g.op(pick(g, "op", list))
+		if g.lure != nil && g.chance("lure", 30) {
+			g.lured()
+		}
+	}
+	if g.lure != nil {
+		g.lured()
 	}
 	g.results()
+}
+
+// lured lets the lure build.
+func (g *gen) lured() {
+	g.try(func() {
+		g.lure(g.b, g.fn, slices.Clone(g.vals), func(n int) int { return g.intn("lure", n) })
+	})
 }
 
 func (g *gen) results() {
@@ -311,10 +345,13 @@ func (g *gen) results() {
 	}
 }
 
-// op tries to add one op; what the rules refuse is taken back.
-func (g *gen) op(def *ops.Op) {
+// op tries to add one op.
+func (g *gen) op(def *ops.Op) { g.try(func() { g.build(def) }) }
+
+// try adds ops; what the rules refuse is taken back.
+func (g *gen) try(build func()) {
 	before, states := len(g.fn.Ops), slices.Clone(g.states)
-	g.build(def)
+	build()
 	made := g.fn.Ops[before:]
 	bad := g.b.err != nil
 	for _, o := range made {

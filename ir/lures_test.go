@@ -1,0 +1,179 @@
+package ir_test
+
+import (
+	"flag"
+	"fmt"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"quill/ir"
+	"quill/ir/interp"
+	"quill/passes"
+	"quill/recipes/dtype"
+)
+
+// floats are the values that arithmetic on floats may use.
+func floats(vals []*ir.Value) []*ir.Value {
+	var out []*ir.Value
+	for _, v := range vals {
+		if v.Type.DType.IsFloat() && v.Type.Dist.Kind != ir.Partial && v.Type.Rank() > 0 {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// lures build what each pass looks for.
+var lures = map[string]ir.Lure{
+	"canonicalize": func(b *ir.Builder, f *ir.Func, vals []*ir.Value, choose func(int) int) {
+		fit := floats(vals)
+		if len(fit) == 0 {
+			return
+		}
+		x := fit[choose(len(fit))]
+		rank := x.Type.Rank()
+		perm, back := make([]int64, rank), make([]int64, rank)
+		for i := range perm {
+			perm[i] = int64((i + 1) % rank)
+			back[(i+1)%rank] = int64(i)
+		}
+		ones := make([]ir.Dim, rank)
+		for i := range ones {
+			ones[i] = ir.D(1)
+		}
+		one := func(v float64) *ir.Value { return b.Reshape(b.Const(v, x.Type.DType), ones) }
+		switch choose(8) {
+		case 0:
+			b.Neg(b.Neg(x))
+		case 1:
+			b.Transpose(b.Transpose(x, perm), back)
+		case 2:
+			b.Mul(x, one(1))
+		case 3:
+			b.Add(one(2), x)
+		case 4:
+			b.Max(x, x)
+		case 5:
+			b.Slice(x, 0, ir.D(0), x.Type.Shape[0])
+		case 6:
+			b.Sub(x, one(0))
+		default:
+			b.Slice(b.Concat(0, x, x), 0, ir.D(0), x.Type.Shape[0])
+		}
+	},
+	"fold": func(b *ir.Builder, f *ir.Func, vals []*ir.Value, choose func(int) int) {
+		x, y := b.Const(float64(choose(5)), dtype.F32), b.Const(float64(choose(5)), dtype.F32)
+		switch choose(4) {
+		case 0:
+			b.Add(x, y)
+		case 1:
+			b.Exp(b.Mul(x, y))
+		case 2:
+			b.Cast(x, dtype.BF16)
+		default:
+			b.Select(b.Lt(x, y), x, y)
+		}
+	},
+	"cse": func(b *ir.Builder, f *ir.Func, vals []*ir.Value, choose func(int) int) {
+		fit := floats(vals)
+		if len(fit) == 0 {
+			return
+		}
+		x, y := fit[choose(len(fit))], fit[choose(len(fit))]
+		for range 2 {
+			switch {
+			case x.Type.Equal(y.Type):
+				b.Add(x, y)
+				x, y = y, x
+			default:
+				b.Silu(x)
+			}
+		}
+	},
+	"dce": func(b *ir.Builder, f *ir.Func, vals []*ir.Value, choose func(int) int) {
+		if fit := floats(vals); len(fit) > 0 {
+			b.Silu(b.Exp(fit[choose(len(fit))]))
+		}
+	},
+	"hoist-step-invariant": func(b *ir.Builder, f *ir.Func, vals []*ir.Value, choose func(int) int) {
+		positions := b.Param(ir.Host, fmt.Sprint("positions", len(f.Params)), ir.T(dtype.I32, ir.SymDim("q")), ir.Source{})
+		b.GraphBreak("border")
+		p := b.Cast(b.Add(positions, b.Const(1, dtype.I32)), dtype.F32)
+		p = b.Reshape(p, []ir.Dim{ir.SymDim("q"), ir.D(1)})
+		if fit := floats(vals); len(fit) > 0 {
+			if x := fit[choose(len(fit))]; x.Type.DType == dtype.F32 && x.Type.Rank() == 2 && x.Type.Shape[0].Equal(ir.SymDim("q")) {
+				b.Mul(x, p)
+			}
+		}
+	},
+}
+
+// Each pass, on modules with what it looks for among other ops: it fires on many
+// and no result changes a bit.
+func TestTranslationValidation(t *testing.T) {
+	checks := flag.Lookup("rapid.checks").Value
+	was := checks.String()
+	defer func() { require.NoError(t, checks.Set(was)) }()
+	const modules = 1000
+	require.NoError(t, checks.Set(strconv.Itoa(modules)))
+	t.Setenv("TMPDIR", t.TempDir()) // for reproducers
+	for _, p := range passes.Passes() {
+		lure := lures[p.Name]
+		if lure == nil {
+			continue
+		}
+		t.Run(p.Name, func(t *testing.T) {
+			pipeline, err := passes.Parse(p.Name)
+			require.NoError(t, err)
+			drawn, fired, compared := 0, 0, 0
+			rapid.Check(t, func(t *rapid.T) {
+				before := ir.DrawLured(t, lure)
+				require.NoError(t, ir.Verify(before))
+				drawn++
+				after := before.Clone()
+				require.NoError(t, passes.NewManager(passes.Config{Pipeline: pipeline, Honest: true}).Run(t.Context(), "", after))
+				if before.String() != after.String() {
+					fired++
+				}
+				env := map[string]int64{"q": rapid.Int64Range(2, 4).Draw(t, "q"), "sym": rapid.Int64Range(1, 3).Draw(t, "sym")}
+				if same(t, before, after, env) {
+					compared++
+				}
+			})
+			t.Logf("%d modules, fired on %d, interpreted %d", drawn, fired, compared)
+			if !t.Failed() {
+				require.GreaterOrEqual(t, drawn, modules)
+				require.Greater(t, 10*fired, 3*drawn, "the pass fires too seldom for this to say much")
+				require.Greater(t, 2*compared, drawn, "most modules can be interpreted")
+			}
+		})
+	}
+}
+
+// same interprets two modules on the same random inputs and compares their bits;
+// false if the first cannot be interpreted, as when an index is outside.
+func same(t *rapid.T, before, after *ir.Module, env map[string]int64) bool {
+	args, err := interp.RandomArgs(before, before.Entry(), env, rapid.Uint64().Draw(t, "seed"), interp.RandomOptions{Specials: rapid.Bool().Draw(t, "specials")})
+	require.NoError(t, err)
+	opt := interp.Options{MaxElems: 1 << 16}
+	want, err := interp.Run(t.Context(), before, before.Entry(), env, args, opt)
+	if err != nil {
+		return false
+	}
+	for _, p := range after.Entry().Params {
+		if p.Source.PerRank {
+			parts, err := interp.Weight(after, p, env, nil)
+			require.NoError(t, err)
+			for r := range args {
+				args[r][p.Name] = parts[r]
+			}
+		}
+	}
+	got, err := interp.Run(t.Context(), after, after.Entry(), env, args, opt)
+	require.NoError(t, err, "before:\n%s\nafter:\n%s", before, after)
+	require.NoError(t, interp.Same(got, want, 0), "before:\n%s\nafter:\n%s", before, after)
+	return true
+}
