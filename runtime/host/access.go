@@ -11,7 +11,7 @@ type part struct {
 	n      int
 	stride int
 	index  int // i32 tensor of indices, or none
-	bound  int // indices are below
+	node   int // that picks by them
 	axis   int // of a group, or none
 }
 
@@ -141,16 +141,16 @@ func (a access) broadcast(dims []int) access {
 	return a.with(out)
 }
 
-// gather picks n elements of an axis by an index tensor.
-func (a access) gather(axis, index, n, bound int) (access, bool) {
-	p := part{n: bound, index: none, axis: none}
+// gather picks n elements of an axis by an index tensor, as a node does.
+func (a access) gather(axis, index, node, n int) (access, bool) {
+	p := part{axis: none}
 	switch d := joined(a.dims[axis]); {
 	case len(d) == 1 && d[0].index == none:
 		p = d[0]
 	case len(d) != 0:
 		return a, false
 	}
-	p.n, p.index, p.bound = n, index, bound
+	p.n, p.index, p.node = n, index, node
 	out := append([][]part(nil), a.dims...)
 	out[axis] = []part{p}
 	if n == 1 {

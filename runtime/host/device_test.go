@@ -160,19 +160,19 @@ func TestRunReportsTheNode(t *testing.T) {
 		{testCase{
 			guid: "gather_fwd_f32", params: axisP("ns_GatherKernel::Params", "axis", recipes.I32, 1),
 			in: []*val{newVal(f32, 2, 3), idx(0, 3)}, out: []*val{newVal(f32, 2, 2)},
-		}, `in[1] "x1": element 1 is index 3, outside 0 to 2`},
+		}, `in[1] "x1": index 3 is outside 0 to 2`},
 		{testCase{
 			guid: "gather_fwd_f32", params: axisP("ns_GatherKernel::Params", "axis", recipes.I32, 1),
 			in: []*val{newVal(f32, 2, 3), idx(-1)}, out: []*val{newVal(f32, 2, 1)},
-		}, `in[1] "x1": element 0 is index -1, outside 0 to 2`},
+		}, `in[1] "x1": index -1 is outside 0 to 2`},
 		{testCase{
 			guid: "gather_elements_fwd_f32", params: axisP("ns_GatherElementsKernel::Params", "axis", recipes.I32, 0),
 			in: []*val{newVal(f32, 3), idx(2, 1, 7, 0)}, out: []*val{newVal(f32, 4)},
-		}, `in[1] "x1": element 2 is index 7, outside 0 to 2`},
+		}, `in[1] "x1": index 7 is outside 0 to 2`},
 		{testCase{
 			guid: "index_copy_fwd_f32", params: indexCopyP(),
 			in: []*val{newVal(f32, 2, 3), idx(0, math.MinInt32), newVal(f32, 2, 2)}, out: []*val{newVal(f32, 2, 3)},
-		}, `in[1] "x1": element 1 is index -2147483648, outside 0 to 2`},
+		}, `in[1] "x1": index -2147483648 is outside 0 to 2`},
 		{testCase{guid: "div_fwd_i32", in: []*val{newVal(i32, 2), newVal(i32, 2)}, out: []*val{newVal(i32, 2)}}, `panic: runtime error: integer divide by zero`},
 	} {
 		r, offsets := c.recipe()
@@ -499,4 +499,39 @@ func TestCloseStopsWorkers(t *testing.T) {
 		require.NoError(t, d.Close())
 	}
 	require.LessOrEqual(t, runtime.NumGoroutine(), before)
+}
+
+// An index outside its axis is the fault of the node that picks, also where it
+// executes in one unit with nodes that come after it.
+func TestFusedIndexErrorNamesItsNode(t *testing.T) {
+	for name, c := range map[string]struct {
+		pick func(m *maker, x, idx int) int // rows 0 … 2 of x {4, 3}
+		node string
+	}{
+		"gather": {func(m *maker, x, idx int) int {
+			return m.node("gather_fwd_f32", axisP("ns_GatherKernel::Params", "axis", recipes.I32, 1), []int{x, idx}, m.tmp(f32, 4, 3))
+		}, `node 0 "n0" (gather_fwd_f32`},
+		"gather_elements": {func(m *maker, x, idx int) int {
+			wide := m.node("reshape", nil, []int{idx}, m.tmp(i32, 3, 1))
+			wide = m.node("broadcast", nil, []int{wide}, m.tmp(i32, 3, 3))
+			return m.node("gather_elements_fwd_f32", axisP("ns_GatherElementsKernel::Params", "axis", recipes.I32, 0), []int{x, wide}, m.tmp(f32, 3, 3))
+		}, `node 2 "n2" (gather_elements_fwd_f32`},
+	} {
+		m := newMaker(section(recipes.Arena, 1<<10))
+		x, idx := m.tensor(f32, 0, 0, 4, 3), m.tensor(i32, 0, 128, 3)
+		picked := c.pick(m, x, idx)
+		m.node("add_fwd_f32", nil, []int{picked, picked}, m.tensor(f32, 0, 256, m.dims(picked)...))
+		for _, unfused := range []bool{false, true} {
+			d, err := New(Options{Ranks: 1, Bytes: map[recipes.Buffer]int64{recipes.Arena: 1 << 10}, Unfused: unfused})
+			require.NoError(t, err)
+			defer d.Close()
+			p, err := d.Load(&m.Recipe)
+			require.NoError(t, err)
+			require.Equal(t, unfused, len(p.units) > 1, name)
+			copy(as[int32](d.Bytes(0, recipes.Arena)[128:]), []int32{0, 5, 1})
+			err = d.Launch(context.Background(), p, bindings(&m.Recipe))
+			require.ErrorContains(t, err, c.node, "%s, unfused %v", name, unfused)
+			require.ErrorContains(t, err, ": index 5 is outside 0 to ", name)
+		}
+	}
 }

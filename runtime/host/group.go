@@ -103,7 +103,7 @@ func (g *group) add(n *node) error {
 		return err
 	}
 	o := n.rows(n)
-	o.node, o.name = n.index, n.guid()
+	o.name = n.guid()
 	for j, t := range src.In {
 		if t < 0 {
 			continue
@@ -176,7 +176,7 @@ func (g *group) copy(n *node, src *recipes.Node) error {
 		return err
 	}
 	o := copied(y.dt.Size())
-	o.node, o.in = n.index, []int{v}
+	o.in = []int{v}
 	g.values = append(g.values, value{n: y.row(), size: y.dt.Size(), dims: dims, fetch: none, base: none, buf: none, out: none})
 	g.made[src.Out[0]] = len(g.values) - 1
 	o.out = []int{len(g.values) - 1}

@@ -99,7 +99,7 @@ func (g *group) store() {
 		w := &g.values[o]
 		if w.out != none || w.n != g.values[v].n || g.values[v].at != 0 {
 			c := copied(g.values[v].size)
-			c.node, c.in = g.root, []int{v}
+			c.in = []int{v}
 			place := g.values[v]
 			place.base, place.at, place.fetch = none, 0, none
 			g.values = append(g.values, place)
@@ -195,7 +195,8 @@ func (g *group) align(p pair, changed func()) (axes, parts []part, err error) {
 func (g *group) spot(r *fetch, axes []part) (rowsSpot, error) {
 	s := rowsSpot{operand: r.operand, at: r.at, strides: make([]int, len(axes)), ld: r.ld}
 	pick := func(axis int, p part) {
-		s.picks = append(s.picks, rowsPick{axis, g.operand(p.index), p.stride, p.bound, g.f.p.recipe.Tensors[p.index].Name})
+		by := g.f.nodes[p.node]
+		s.picks = append(s.picks, rowsPick{axis, g.operand(p.index), p.stride, by.indices(by.move.axis)})
 	}
 	for _, p := range r.picked {
 		pick(firstOnly, p)

@@ -7,23 +7,33 @@ import (
 	"quill/recipes/dtype"
 )
 
-// indexError is an index outside the axis it picks from.
+// indices are what a node picks by along an axis of bound elements.
+type indices struct {
+	node, bound int
+	label       string // of the operand
+}
+
+// indexError is an index outside the axis. It knows its node, which may be any
+// of a unit's.
 type indexError struct {
-	operand  string
-	position int
-	index    int32
-	bound    int
+	indices
+	index int32
 }
 
 func (e *indexError) Error() string {
-	return fmt.Sprintf("%s: element %d is index %d, outside 0 to %d", e.operand, e.position, e.index, e.bound-1)
+	return fmt.Sprintf("%s: index %d is outside 0 to %d", e.label, e.index, e.bound-1)
 }
 
-// checked reports the first index of a list that is outside [0, bound).
-func checked(label string, idx []int32, bound int) error {
-	for i, v := range idx {
-		if uint64(v) >= uint64(bound) {
-			return &indexError{label, i, v, bound}
+// indices are those of a node that picks along an axis of its first operand.
+func (n *node) indices(axis int) indices {
+	return indices{n.index, n.in[0].dims[axis], n.in[1].label}
+}
+
+// check reports the first index that is outside the axis.
+func (x indices) check(idx []int32) error {
+	for _, v := range idx {
+		if uint64(v) >= uint64(x.bound) {
+			return &indexError{x, v}
 		}
 	}
 	return nil
@@ -49,10 +59,10 @@ func buildGather(n *node) (kernel, error) {
 		return nil, err
 	}
 	inner, bound, outer := x.split(axis)
-	run, label, count := inner*x.dt.Size(), idx.label, idx.elems
+	run, count, by := inner*x.dt.Size(), idx.elems, n.indices(axis)
 	return kernel{shared(outer*count, moved(run), func(m *mem, from, to int) error {
 		x, idx, y := m.in[0], as[int32](m.in[1]), m.out[0]
-		if err := checked(label, idx, bound); err != nil {
+		if err := by.check(idx); err != nil {
 			return err
 		}
 		for at := from; at < to; at++ {
@@ -96,7 +106,7 @@ func buildGatherElements(n *node) (kernel, error) {
 
 func pickElements[T any](n *node, axis int) kernel {
 	inner, bound, _ := n.in[0].split(axis)
-	length, label := n.in[1].dims[axis], n.in[1].label
+	length, by := n.in[1].dims[axis], n.indices(axis)
 	rows := 0
 	if inner > 0 {
 		rows = n.in[1].elems / inner
@@ -108,7 +118,7 @@ func pickElements[T any](n *node, axis int) kernel {
 			y := y[row*inner:][:inner]
 			for i, v := range idx[row*inner:][:inner] {
 				if uint64(v) >= uint64(bound) {
-					return &indexError{label, row*inner + i, v, bound}
+					return &indexError{by, v}
 				}
 				y[i] = x[int(v)*inner+i]
 			}
@@ -143,12 +153,11 @@ func buildIndexCopy(n *node) (kernel, error) {
 	if err := n.shaped(y, x.dims); err != nil {
 		return nil, err
 	}
-	inner, bound, _ := x.split(axis)
-	run, label := inner*x.dt.Size(), idx.label
+	run, by := product(x.dims[:axis])*x.dt.Size(), n.indices(axis)
 	lines := max(1, (run+alignment-1)/alignment) // a thread checks the indices even if there is nothing to copy
 	return kernel{shared(lines, idx.elems*moved(alignment), func(m *mem, from, to int) error {
 		x, idx, src, y := m.in[0], as[int32](m.in[1]), m.in[2], m.out[0]
-		if err := checked(label, idx, bound); err != nil {
+		if err := by.check(idx); err != nil {
 			return err
 		}
 		if len(y) == 0 {

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 	"unsafe"
@@ -167,7 +168,12 @@ func (l *Launch) fault() error {
 		return nil
 	}
 	p := l.program
-	return fmt.Errorf("%s, rank %d: %w", where(p.recipe, p.units[first.unit].node), first.rank, first.err)
+	node := p.units[first.unit].node
+	var e *indexError
+	if errors.As(first.err, &e) {
+		node = e.node
+	}
+	return fmt.Errorf("%s, rank %d: %w", where(p.recipe, node), first.rank, first.err)
 }
 
 // runRank executes thread t's part of the launch on one rank; false if the

@@ -57,7 +57,7 @@ func (n *node) access(a access, src *recipes.Node) (access, bool) {
 	case moveBroadcast:
 		return a.broadcast(dims), true
 	case moveGather:
-		return a.gather(n.move.axis, src.In[1], dims[n.move.axis], n.in[0].dims[n.move.axis])
+		return a.gather(n.move.axis, src.In[1], n.index, dims[n.move.axis])
 	}
 	return a, false
 }

@@ -351,18 +351,17 @@ func normedRows(k kern.Kernels, wide bool, n int, eps float32) operation {
 }
 
 // pickedRows is gather_elements along the rows.
-func pickedRows[T any](label string, pick func(y, x []T, idx []int32) bool) operation {
+func pickedRows[T any](by indices) operation {
 	return operation{run: func(t *tile, o *operation) error {
 		y, x, idx := t.lanes[o.out[0]], t.lanes[o.in[0]], t.lanes[o.in[1]]
 		for r := range t.rows {
-			at := rowOf[int32](&idx, r)
-			if pick(rowOf[T](&y, r), rowOf[T](&x, r), at) {
-				continue
-			}
+			ys, xs, at := rowOf[T](&y, r), rowOf[T](&x, r), rowOf[int32](&idx, r)
+			ys = ys[:len(at)]
 			for i, v := range at {
-				if uint64(v) >= uint64(x.n) {
-					return &indexError{label, i, v, x.n}
+				if uint(v) >= uint(len(xs)) {
+					return &indexError{by, v}
 				}
+				ys[i] = xs[v]
 			}
 		}
 		return nil
@@ -505,11 +504,11 @@ func rowPicks(n *node) func(*node) operation {
 	return func(n *node) operation {
 		switch n.dt.Size() {
 		case 1:
-			return pickedRows(n.in[1].label, pick8)
+			return pickedRows[uint8](n.indices(0))
 		case 2:
-			return pickedRows(n.in[1].label, n.kernels.Pick16)
+			return pickedRows[uint16](n.indices(0))
 		}
-		return pickedRows(n.in[1].label, n.kernels.Pick32)
+		return pickedRows[uint32](n.indices(0))
 	}
 }
 
@@ -527,17 +526,6 @@ func rowConcat(n *node) func(*node) operation {
 		return nil
 	}
 	return func(n *node) operation { return joinedRows(n.out[0].dt.Size()) }
-}
-
-// pick8 is kern's selection by index for bytes.
-func pick8(y, x []uint8, idx []int32) bool {
-	for i, v := range idx {
-		if uint64(v) >= uint64(len(x)) {
-			return false
-		}
-		y[i] = x[v]
-	}
-	return true
 }
 
 // rowProduct is a batch_gemm as an operation on rows, nil if it is not one.

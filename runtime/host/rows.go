@@ -49,8 +49,8 @@ type rowsSpot struct {
 // rowsPick adds stride times an element of an index operand, that of the place
 // along an axis.
 type rowsPick struct {
-	axis, operand, stride, bound int
-	name                         string
+	axis, operand, stride int
+	indices
 }
 
 // rows is the number of rows of a value.
@@ -168,7 +168,7 @@ func (s *rowsSpot) lane(m *mem, l *lane, at *[maxAxes]int) error {
 		p := &s.picks[i]
 		v := as[int32](m.in[p.operand])[at[p.axis]]
 		if uint64(v) >= uint64(p.bound) {
-			return &indexError{p.name, at[p.axis], v, p.bound}
+			return &indexError{p.indices, v}
 		}
 		off += int(v) * p.stride
 	}

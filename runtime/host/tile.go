@@ -53,7 +53,6 @@ type operation struct {
 	tmp        int // bytes
 	product    *multiply
 	name       string // the node's GUID without type
-	node       int
 }
 
 // typed is a lane and the size of its elements.
