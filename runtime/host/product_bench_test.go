@@ -31,7 +31,7 @@ func (r roofs) seconds(j job) float64 {
 }
 
 func measureRoofs(b *testing.B, threads int) roofs {
-	read, err := kern.ReadBandwidth(context.Background(), threads)
+	read, err := kern.NewReader(threads).Bandwidth(context.Background())
 	require.NoError(b, err)
 	bf16, err := kern.Best().PeakBF16(context.Background(), threads)
 	require.NoError(b, err)

@@ -44,14 +44,6 @@ func (s Kernels) Max1(y, a []float32, v float32) { s.binary1(opMax1, y, a, v, ma
 // Min1 is y = min(a, v).
 func (s Kernels) Min1(y, a []float32, v float32) { s.binary1(opMin1, y, a, v, minOf) }
 
-// MulAdd is y += a·b with two roundings: the product's, then the sum's.
-func (s Kernels) MulAdd(y, a, b []float32) {
-	y, b = y[:len(a)], b[:len(a)]
-	for i := s.each(opMulAdd, len(a), ptr(y), ptr(a), ptr(b), ptr(y)); i < len(a); i++ {
-		y[i] = quiet(y[i] + float32(a[i]*b[i]))
-	}
-}
-
 func (s Kernels) binary(f elem, y, a, b []float32, law func(a, b float32) float32) {
 	y, b = y[:len(a)], b[:len(a)]
 	for i := s.each(f, len(a), ptr(y), ptr(a), ptr(b), nil); i < len(a); i++ {

@@ -17,10 +17,10 @@ func BenchmarkGemv(b *testing.B) {
 		for threads := 1; threads <= 2; threads++ {
 			for _, k := range []int{256, 1024, 4096, 11008} {
 				b.Run(fmt.Sprintf("bf16/%v/k=%d/threads=%d", s.Tier(), k, threads), func(b *testing.B) {
-					benchmark(b, "of-read", func(runs int) float64 { return gemvRatio(h, s.GemvBF16, k, threads, runs) })
+					benchmark(b, "of-read", func(runs int) float64 { return fewRatio(h, s.GemmBF16, 0, law, 1, k, threads, runs) })
 				})
 				b.Run(fmt.Sprintf("f32/%v/k=%d/threads=%d", s.Tier(), k, threads), func(b *testing.B) {
-					benchmark(b, "of-read", func(runs int) float64 { return gemvRatio(f, s.GemvF32, k, threads, runs) })
+					benchmark(b, "of-read", func(runs int) float64 { return fewRatio(f, s.GemmF32, 0, law, 1, k, threads, runs) })
 				})
 			}
 		}

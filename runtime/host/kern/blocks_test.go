@@ -47,7 +47,7 @@ func TestEmpty(t *testing.T) {
 		y := []float32{canary, canary, canary, canary}
 		s.GemmBF16(y, 2, nil, 0, nil, 0, 0, 2, 0, nil)
 		s.GemmF32(y, 2, nil, 1, []float32{1, 2}, 1, 0, 2, 1, nil)
-		s.GemvBF16(y, make([]uint16, 5), nil, 5, 0, 5)
+		s.GemmBF16(y, 0, make([]uint16, 5), 5, nil, 5, 1, 0, 5, nil)
 		if y[0] != canary {
 			t.Fatal("written", y)
 		}
@@ -56,7 +56,7 @@ func TestEmpty(t *testing.T) {
 			t.Fatal("written", y)
 		}
 		s.GemmBF16(y[:3], 2, nil, 3, nil, 3, 2, 1, 0, nil)
-		s.GemvF32(y[3:], nil, nil, 0, 1, 0)
+		s.GemmF32(y[3:], 1, nil, 0, nil, 0, 1, 1, 0, nil)
 		if y[0] != 0 || y[1] != canary || y[2] != 0 || y[3] != 0 {
 			t.Fatal(y)
 		}
@@ -75,17 +75,18 @@ func TestChecks(t *testing.T) {
 		t.Skip("no scratch")
 	}
 	for name, f := range map[string]func(){
-		"x":       func() { s.GemvBF16(make([]float32, 2), make([]uint16, 3), make([]uint16, 8), 4, 2, 4) },
-		"w":       func() { s.GemvF32(make([]float32, 2), make([]float32, 4), make([]float32, 7), 4, 2, 4) },
-		"y":       func() { s.GemvF32(make([]float32, 1), make([]float32, 4), make([]float32, 8), 4, 2, 4) },
+		"x":       func() { s.GemmBF16(make([]float32, 2), 2, make([]uint16, 3), 4, make([]uint16, 8), 4, 1, 2, 4, nil) },
+		"w":       func() { s.GemmF32(make([]float32, 2), 2, make([]float32, 4), 4, make([]float32, 7), 4, 1, 2, 4, nil) },
+		"y":       func() { s.GemmF32(make([]float32, 1), 2, make([]float32, 4), 4, make([]float32, 8), 4, 1, 2, 4, nil) },
 		"gemm y":  func() { s.GemmF32(make([]float32, 4), 3, make([]float32, 8), 4, make([]float32, 8), 4, 2, 2, 4, nil) },
 		"scratch": func() { s.GemmF32(make([]float32, 4), 2, make([]float32, 8), 4, make([]float32, 8), 4, 2, 2, 4, nil) },
-		"stride":  func() { s.GemvF32(make([]float32, 2), make([]float32, 4), make([]float32, 8), -4, 2, 4) },
+		"stride":  func() { s.GemmF32(make([]float32, 2), 2, make([]float32, 4), 4, make([]float32, 8), -4, 1, 2, 4, nil) },
 		"mul w":   func() { s.MulF32(make([]float32, 4), 2, make([]float32, 8), 4, make([]float32, 9), 3, 2, 2, 4) },
 		"mul x":   func() { s.MulBF16(make([]float32, 4), 2, make([]uint16, 8), 5, make([]uint16, 9), 2, 2, 2, 4) },
+		"dot":     func() { s.DotF32(make([]float32, 4), make([]float32, 3)) },
 		"add":     func() { s.Add(make([]float32, 3), make([]float32, 4), make([]float32, 4)) },
 		"select":  func() { s.Select32(make([]uint32, 4), make([]uint8, 4), make([]uint32, 4), make([]uint32, 3)) },
-		"extent":  func() { s.GemvF32(make([]float32, 4), nil, nil, 0, 4, -1) },
+		"extent":  func() { s.GemmF32(make([]float32, 4), 4, nil, 0, nil, 0, 1, 4, -1, nil) },
 		"overlap": func() { s.GemmF32(make([]float32, 9), 1, make([]float32, 8), 4, make([]float32, 8), 4, 2, 2, 4, nil) },
 	} {
 		func() {
@@ -111,7 +112,7 @@ func TestRanges(t *testing.T) {
 				var wg sync.WaitGroup
 				for i := range threads {
 					wg.Go(func() {
-						n0, n1 := Split(n, threads, i)
+						n0, n1 := split(n, threads, i)
 						s.GemmBF16(y[n0:], n, p.xh, p.ldx, p.wh[n0*p.ldw:], p.ldw, m, n1-n0, k, make([]byte, s.ScratchBF16(m, k)))
 					})
 				}
@@ -131,7 +132,7 @@ func TestSplit(t *testing.T) {
 		for parts := 1; parts < 9; parts++ {
 			at := 0
 			for i := range parts {
-				n0, n1 := Split(n, parts, i)
+				n0, n1 := split(n, parts, i)
 				if n0 != at || n1 < n0 || (n1 < n && n1%splitRows != 0) {
 					t.Fatal(n, parts, i, n0, n1)
 				}
@@ -152,8 +153,7 @@ func TestNoAllocations(t *testing.T) {
 	for _, s := range tiers() {
 		scratch := make([]byte, max(s.ScratchBF16(m, k), s.ScratchF32(m, k)))
 		for name, f := range map[string]func(){
-			"GemvBF16": func() { s.GemvBF16(y, p.xh, p.wh, p.ldw, n, k) },
-			"GemvF32":  func() { s.GemvF32(y, p.x, p.w, p.ldw, n, k) },
+			"a row":    func() { s.GemmBF16(y, n, p.xh, p.ldx, p.wh, p.ldw, 1, n, k, nil) },
 			"GemmBF16": func() { s.GemmBF16(y, n, p.xh, p.ldx, p.wh, p.ldw, m, n, k, scratch) },
 			"GemmF32":  func() { s.GemmF32(y, n, p.x, p.ldx, p.w, p.ldw, m, n, k, scratch) },
 			"Widen":    func() { s.Widen(y, h) },
@@ -166,13 +166,11 @@ func TestNoAllocations(t *testing.T) {
 			"MulBF16":  func() { s.MulBF16(y, n, p.xh, 0, p.xh, 0, m, n, 9) },
 			"Add":      func() { s.Add(y, y, y) },
 			"Max1":     func() { s.Max1(y, y, 1) },
-			"MulAdd":   func() { s.MulAdd(y, y, y) },
 			"Sum":      func() { y[0] = s.Sum(y) },
 			"MaxOf":    func() { y[0] = s.MaxOf(y) },
 			"Less":     func() { s.LessI32s(b, i, 3) },
 			"And":      func() { s.And8(b, b, b) },
 			"Select":   func() { s.Select16c(h, b, h, 1) },
-			"Pick":     func() { s.Pick16(h, h, i) },
 		} {
 			if n := testing.AllocsPerRun(20, f); n != 0 {
 				t.Errorf("%v %s: %v allocations", s.Tier(), name, n)

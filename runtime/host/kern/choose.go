@@ -45,22 +45,3 @@ func pick1[T any](y []T, cond []uint8, a []T, b T, i int) {
 		}
 	}
 }
-
-// Pick32 is y[i] = x[idx[i]] for each index. It returns false, and y is
-// undefined, if there is an index outside of x.
-func (s Kernels) Pick32(y, x []uint32, idx []int32) bool { return gather(y, x, idx) }
-
-// Pick16 is Pick32 for elements of 16 bits.
-func (s Kernels) Pick16(y, x []uint16, idx []int32) bool { return gather(y, x, idx) }
-
-// gather is the same loop in all tiers: a gather instruction does as many loads.
-func gather[T any](y, x []T, idx []int32) bool {
-	y = y[:len(idx)]
-	for i, at := range idx {
-		if uint(at) >= uint(len(x)) {
-			return false
-		}
-		y[i] = x[at]
-	}
-	return true
-}

@@ -1,6 +1,6 @@
 // Package kern multiplies matrices on the CPU, and does to their elements what
-// comes between products. There are two kinds of products: those of a row or of
-// many rows of activations x by rows of weights w (Gemv…, Gemm…),
+// comes between products. There are two kinds of products: those of rows of
+// activations x by rows of weights w (Gemm…),
 //
 //	y[i, j] = Σ_k x[i, k] · w[j, k]    x is [m, k], w is [n, k], y is [m, n]
 //
@@ -58,17 +58,17 @@
 //
 // Functions of elements round each result to nearest even, keep denormals, and
 // are as exact as they say; a NaN of arithmetic is 0x7fc00000. What only moves
-// elements (Select…, Pick…) leaves their bits alone. Sum has an order of its own.
+// elements (Select…) leaves their bits alone. Sum has an order of its own.
 // They, too, give the same bits in every tier, and their Go code is the law.
 //
 // # Use
 //
 // Kernels are chosen once, by Select or FromEnv. Their functions do not
 // allocate and use no goroutines: a caller that has threads gives each one a
-// range of rows of w, by Split, as slices of w and y; of a matrix that is not
-// transposed, a range of rows of x or of columns. Functions panic if a slice is
-// shorter than its shape; they neither read nor write beyond the shapes. y must
-// not overlap what a product reads.
+// range of rows of w, as slices of w and y; of a matrix that is not transposed, a
+// range of rows of x or of columns. Functions panic if a slice is shorter than
+// its shape; they neither read nor write beyond the shapes. y must not overlap
+// what a product reads.
 package kern
 
 //go:generate go run ./internal/gen

@@ -1019,50 +1019,6 @@ done:
 	VZEROUPPER
 	RET
 
-// func mulAddx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int, tail int)
-TEXT ·mulAddx512(SB), NOSPLIT, $0-48
-	MOVQ y+0(FP), DI
-	MOVQ a+8(FP), SI
-	MOVQ b+16(FP), BX
-	MOVQ c+24(FP), R8
-	MOVQ n+32(FP), CX
-	MOVQ tail+40(FP), R9
-	TESTQ CX, CX
-	JEQ last
-
-loop:
-	VMOVUPS (SI), Z0
-	VMOVUPS (BX), Z1
-	VMOVUPS (R8), Z2
-	VMULPS Z1, Z0, Z3
-	VADDPS Z3, Z2, Z3
-	VCMPPS $3, Z3, Z3, K1
-	VMOVUPS nan<>(SB), K1, Z3
-	VMOVUPS Z3, (DI)
-	ADDQ $64, SI
-	ADDQ $64, BX
-	ADDQ $64, R8
-	ADDQ $64, DI
-	DECQ CX
-	JNE loop
-
-last:
-	TESTQ R9, R9
-	JEQ done
-	KMOVQ R9, K7
-	VMOVUPS.Z (SI), K7, Z0
-	VMOVUPS.Z (BX), K7, Z1
-	VMOVUPS.Z (R8), K7, Z2
-	VMULPS Z1, Z0, Z3
-	VADDPS Z3, Z2, Z3
-	VCMPPS $3, Z3, Z3, K1
-	VMOVUPS nan<>(SB), K1, Z3
-	VMOVUPS Z3, K7, (DI)
-
-done:
-	VZEROUPPER
-	RET
-
 // func axpyx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int, tail int)
 TEXT ·axpyx512(SB), NOSPLIT, $0-48
 	MOVQ y+0(FP), DI
@@ -1572,74 +1528,6 @@ last:
 	KMOVQ R9, K7
 	VMOVUPS.Z (SI), K7, Z0
 	VPCMPD $0, Z1, Z0, K1
-	VMOVDQU32.Z int1<>(SB), K1, Z3
-	VPMOVDB Z3, K7, (DI)
-
-done:
-	VZEROUPPER
-	RET
-
-// func greaterI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
-TEXT ·greaterI32sx512(SB), NOSPLIT, $0-40
-	MOVQ y+0(FP), DI
-	MOVQ a+8(FP), SI
-	MOVQ b+16(FP), BX
-	MOVQ n+24(FP), CX
-	MOVQ tail+32(FP), R9
-	VBROADCASTSS (BX), Z1
-	TESTQ CX, CX
-	JEQ last
-
-loop:
-	VMOVUPS (SI), Z0
-	VPCMPD $6, Z1, Z0, K1
-	VMOVDQU32.Z int1<>(SB), K1, Z3
-	VPMOVDB Z3, (DI)
-	ADDQ $64, SI
-	ADDQ $16, DI
-	DECQ CX
-	JNE loop
-
-last:
-	TESTQ R9, R9
-	JEQ done
-	KMOVQ R9, K7
-	VMOVUPS.Z (SI), K7, Z0
-	VPCMPD $6, Z1, Z0, K1
-	VMOVDQU32.Z int1<>(SB), K1, Z3
-	VPMOVDB Z3, K7, (DI)
-
-done:
-	VZEROUPPER
-	RET
-
-// func greaterEqualI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
-TEXT ·greaterEqualI32sx512(SB), NOSPLIT, $0-40
-	MOVQ y+0(FP), DI
-	MOVQ a+8(FP), SI
-	MOVQ b+16(FP), BX
-	MOVQ n+24(FP), CX
-	MOVQ tail+32(FP), R9
-	VBROADCASTSS (BX), Z1
-	TESTQ CX, CX
-	JEQ last
-
-loop:
-	VMOVUPS (SI), Z0
-	VPCMPD $5, Z1, Z0, K1
-	VMOVDQU32.Z int1<>(SB), K1, Z3
-	VPMOVDB Z3, (DI)
-	ADDQ $64, SI
-	ADDQ $16, DI
-	DECQ CX
-	JNE loop
-
-last:
-	TESTQ R9, R9
-	JEQ done
-	KMOVQ R9, K7
-	VMOVUPS.Z (SI), K7, Z0
-	VPCMPD $5, Z1, Z0, K1
 	VMOVDQU32.Z int1<>(SB), K1, Z3
 	VPMOVDB Z3, K7, (DI)
 
@@ -2445,37 +2333,6 @@ last:
 	VZEROUPPER
 	RET
 
-// func mulAddx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int)
-TEXT ·mulAddx256(SB), NOSPLIT, $0-40
-	MOVQ y+0(FP), DI
-	MOVQ a+8(FP), SI
-	MOVQ b+16(FP), BX
-	MOVQ c+24(FP), R8
-	MOVQ n+32(FP), CX
-	TESTQ CX, CX
-	JEQ last
-
-loop:
-	VMOVUPS (SI), Y0
-	VMOVUPS (BX), Y1
-	VMOVUPS (R8), Y2
-	VMULPS Y1, Y0, Y3
-	VADDPS Y3, Y2, Y3
-	VCMPPS $3, Y3, Y3, Y4
-	VMOVUPS nan<>(SB), Y5
-	VBLENDVPS Y4, Y5, Y3, Y3
-	VMOVUPS Y3, (DI)
-	ADDQ $32, SI
-	ADDQ $32, BX
-	ADDQ $32, R8
-	ADDQ $32, DI
-	DECQ CX
-	JNE loop
-
-last:
-	VZEROUPPER
-	RET
-
 // func axpyx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int)
 TEXT ·axpyx256(SB), NOSPLIT, $0-40
 	MOVQ y+0(FP), DI
@@ -2846,60 +2703,6 @@ loop:
 	VMOVUPS (SI), Y0
 	VPCMPEQD Y0, Y1, Y3
 	VPAND int1<>(SB), Y3, Y3
-	VEXTRACTI128 $1, Y3, X4
-	VPACKUSDW X4, X3, X3
-	VPACKUSWB X3, X3, X3
-	VMOVQ X3, (DI)
-	ADDQ $32, SI
-	ADDQ $8, DI
-	DECQ CX
-	JNE loop
-
-last:
-	VZEROUPPER
-	RET
-
-// func greaterI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·greaterI32sx256(SB), NOSPLIT, $0-32
-	MOVQ y+0(FP), DI
-	MOVQ a+8(FP), SI
-	MOVQ b+16(FP), BX
-	MOVQ n+24(FP), CX
-	VBROADCASTSS (BX), Y1
-	TESTQ CX, CX
-	JEQ last
-
-loop:
-	VMOVUPS (SI), Y0
-	VPCMPGTD Y1, Y0, Y3
-	VPAND int1<>(SB), Y3, Y3
-	VEXTRACTI128 $1, Y3, X4
-	VPACKUSDW X4, X3, X3
-	VPACKUSWB X3, X3, X3
-	VMOVQ X3, (DI)
-	ADDQ $32, SI
-	ADDQ $8, DI
-	DECQ CX
-	JNE loop
-
-last:
-	VZEROUPPER
-	RET
-
-// func greaterEqualI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·greaterEqualI32sx256(SB), NOSPLIT, $0-32
-	MOVQ y+0(FP), DI
-	MOVQ a+8(FP), SI
-	MOVQ b+16(FP), BX
-	MOVQ n+24(FP), CX
-	VBROADCASTSS (BX), Y1
-	TESTQ CX, CX
-	JEQ last
-
-loop:
-	VMOVUPS (SI), Y0
-	VPCMPGTD Y0, Y1, Y3
-	VPANDN int1<>(SB), Y3, Y3
 	VEXTRACTI128 $1, Y3, X4
 	VPACKUSDW X4, X3, X3
 	VPACKUSWB X3, X3, X3

@@ -7,46 +7,43 @@ import "unsafe"
 // elemSizes are the bytes by which each function's operands advance an element,
 // and the elements of a vector of 64 bytes.
 var elemSizes = [...]struct{ y, a, b, c, lanes int }{
-	opWiden:            {4, 2, 0, 0, 16},
-	opNarrow:           {2, 4, 0, 0, 16},
-	opExp:              {4, 4, 0, 0, 16},
-	opSigmoid:          {4, 4, 0, 0, 16},
-	opSilu:             {4, 4, 0, 0, 16},
-	opAdd:              {4, 4, 4, 0, 16},
-	opAdd1:             {4, 4, 0, 0, 16},
-	opSub:              {4, 4, 4, 0, 16},
-	opSub1:             {4, 4, 0, 0, 16},
-	opMul:              {4, 4, 4, 0, 16},
-	opMul1:             {4, 4, 0, 0, 16},
-	opDiv:              {4, 4, 4, 0, 16},
-	opDiv1:             {4, 4, 0, 0, 16},
-	opMax:              {4, 4, 4, 0, 16},
-	opMax1:             {4, 4, 0, 0, 16},
-	opMin:              {4, 4, 4, 0, 16},
-	opMin1:             {4, 4, 0, 0, 16},
-	opMulAdd:           {4, 4, 4, 4, 16},
-	opAxpy:             {4, 4, 4, 0, 16},
-	opAddI32:           {4, 4, 4, 0, 16},
-	opAddI32s:          {4, 4, 0, 0, 16},
-	opSubI32:           {4, 4, 4, 0, 16},
-	opSubI32s:          {4, 4, 0, 0, 16},
-	opMaxI32:           {4, 4, 4, 0, 16},
-	opMaxI32s:          {4, 4, 0, 0, 16},
-	opMinI32:           {4, 4, 4, 0, 16},
-	opMinI32s:          {4, 4, 0, 0, 16},
-	opLessI32:          {1, 4, 4, 0, 16},
-	opLessI32s:         {1, 4, 0, 0, 16},
-	opLessEqualI32:     {1, 4, 4, 0, 16},
-	opLessEqualI32s:    {1, 4, 0, 0, 16},
-	opEqualI32:         {1, 4, 4, 0, 16},
-	opEqualI32s:        {1, 4, 0, 0, 16},
-	opGreaterI32s:      {1, 4, 0, 0, 16},
-	opGreaterEqualI32s: {1, 4, 0, 0, 16},
-	opAnd8:             {1, 1, 1, 0, 64},
-	opSelect32:         {4, 1, 4, 4, 16},
-	opSelect32c:        {4, 1, 4, 0, 16},
-	opSelect16:         {2, 1, 2, 2, 32},
-	opSelect16c:        {2, 1, 2, 0, 32},
+	opWiden:         {4, 2, 0, 0, 16},
+	opNarrow:        {2, 4, 0, 0, 16},
+	opExp:           {4, 4, 0, 0, 16},
+	opSigmoid:       {4, 4, 0, 0, 16},
+	opSilu:          {4, 4, 0, 0, 16},
+	opAdd:           {4, 4, 4, 0, 16},
+	opAdd1:          {4, 4, 0, 0, 16},
+	opSub:           {4, 4, 4, 0, 16},
+	opSub1:          {4, 4, 0, 0, 16},
+	opMul:           {4, 4, 4, 0, 16},
+	opMul1:          {4, 4, 0, 0, 16},
+	opDiv:           {4, 4, 4, 0, 16},
+	opDiv1:          {4, 4, 0, 0, 16},
+	opMax:           {4, 4, 4, 0, 16},
+	opMax1:          {4, 4, 0, 0, 16},
+	opMin:           {4, 4, 4, 0, 16},
+	opMin1:          {4, 4, 0, 0, 16},
+	opAxpy:          {4, 4, 4, 0, 16},
+	opAddI32:        {4, 4, 4, 0, 16},
+	opAddI32s:       {4, 4, 0, 0, 16},
+	opSubI32:        {4, 4, 4, 0, 16},
+	opSubI32s:       {4, 4, 0, 0, 16},
+	opMaxI32:        {4, 4, 4, 0, 16},
+	opMaxI32s:       {4, 4, 0, 0, 16},
+	opMinI32:        {4, 4, 4, 0, 16},
+	opMinI32s:       {4, 4, 0, 0, 16},
+	opLessI32:       {1, 4, 4, 0, 16},
+	opLessI32s:      {1, 4, 0, 0, 16},
+	opLessEqualI32:  {1, 4, 4, 0, 16},
+	opLessEqualI32s: {1, 4, 0, 0, 16},
+	opEqualI32:      {1, 4, 4, 0, 16},
+	opEqualI32s:     {1, 4, 0, 0, 16},
+	opAnd8:          {1, 1, 1, 0, 64},
+	opSelect32:      {4, 1, 4, 4, 16},
+	opSelect32c:     {4, 1, 4, 0, 16},
+	opSelect16:      {2, 1, 2, 2, 32},
+	opSelect16c:     {2, 1, 2, 0, 32},
 }
 
 // call512 calls a function in 512 bits.
@@ -86,8 +83,6 @@ func call512(f elem, y, a, b, c unsafe.Pointer, n, tail int) {
 		minx512(y, a, b, n, tail)
 	case opMin1:
 		min1x512(y, a, b, n, tail)
-	case opMulAdd:
-		mulAddx512(y, a, b, c, n, tail)
 	case opAxpy:
 		axpyx512(y, a, b, c, n, tail)
 	case opAddI32:
@@ -118,10 +113,6 @@ func call512(f elem, y, a, b, c unsafe.Pointer, n, tail int) {
 		equalI32x512(y, a, b, n, tail)
 	case opEqualI32s:
 		equalI32sx512(y, a, b, n, tail)
-	case opGreaterI32s:
-		greaterI32sx512(y, a, b, n, tail)
-	case opGreaterEqualI32s:
-		greaterEqualI32sx512(y, a, b, n, tail)
 	case opAnd8:
 		and8x512(y, a, b, n, tail)
 	case opSelect32:
@@ -172,8 +163,6 @@ func call256(f elem, y, a, b, c unsafe.Pointer, n int) {
 		minx256(y, a, b, n)
 	case opMin1:
 		min1x256(y, a, b, n)
-	case opMulAdd:
-		mulAddx256(y, a, b, c, n)
 	case opAxpy:
 		axpyx256(y, a, b, c, n)
 	case opAddI32:
@@ -204,10 +193,6 @@ func call256(f elem, y, a, b, c unsafe.Pointer, n int) {
 		equalI32x256(y, a, b, n)
 	case opEqualI32s:
 		equalI32sx256(y, a, b, n)
-	case opGreaterI32s:
-		greaterI32sx256(y, a, b, n)
-	case opGreaterEqualI32s:
-		greaterEqualI32sx256(y, a, b, n)
 	case opAnd8:
 		and8x256(y, a, b, n)
 	case opSelect32:

@@ -23,7 +23,6 @@ const (
 	opMax1
 	opMin
 	opMin1
-	opMulAdd
 	opAxpy
 	opAddI32
 	opAddI32s
@@ -39,8 +38,6 @@ const (
 	opLessEqualI32s
 	opEqualI32
 	opEqualI32s
-	opGreaterI32s
-	opGreaterEqualI32s
 	opAnd8
 	opSelect32
 	opSelect32c

@@ -2,43 +2,15 @@ package kern
 
 import "unsafe"
 
-// GemvBF16 is y[n] = Σ_k x[k]·w[n, k] with bf16 operands; w is [n, k], its rows
-// ldw elements apart. It streams w once. A range of rows is a slice of w and y.
-func (s Kernels) GemvBF16(y []float32, x, w []uint16, ldw, n, k int) {
-	extents(1, n, k)
-	check("x", len(x), k)
-	check("y", len(y), n)
-	check("w", len(w), span(n, ldw, k))
-	f := s.bf16()
-	if f.arith == law {
-		for j := range y[:n] {
-			y[j] = DotBF16(x[:k], rowOf(w, j*ldw, k))
-		}
-		return
-	}
-	f.gemv(y[:n], ptr(x), f.matrix(ptr(w), ldw), f.size*k)
-}
-
-// GemvF32 is GemvBF16 with f32 operands.
-func (s Kernels) GemvF32(y, x, w []float32, ldw, n, k int) {
-	extents(1, n, k)
-	check("x", len(x), k)
-	check("y", len(y), n)
-	check("w", len(w), span(n, ldw, k))
+// DotF32 is Σ_k x[k]·w[k] of rows of the same length: a product of one element.
+func (s Kernels) DotF32(x, w []float32) float32 {
+	check("w", len(w), len(x))
 	f := s.f32()
 	if f.arith == law {
-		for j := range y[:n] {
-			y[j] = DotF32(x[:k], rowOf(w, j*ldw, k))
-		}
-		return
+		return DotF32(x, w[:len(x)])
 	}
-	f.gemv(y[:n], ptr(x), f.matrix(ptr(w), ldw), f.size*k)
-}
-
-// DotF32 is Σ_k x[k]·w[k] of rows of the same length, as a GEMV with one row.
-func (s Kernels) DotF32(x, w []float32) float32 {
 	var y [1]float32
-	s.GemvF32(y[:], x, w, len(x), 1, len(x))
+	f.gemv(y[:], ptr(x), f.matrix(ptr(w), len(x)), f.size*len(x))
 	return y[0]
 }
 

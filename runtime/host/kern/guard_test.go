@@ -63,8 +63,8 @@ func TestGuards(t *testing.T) {
 		for _, s := range tiers()[1:] {
 			s.GemmBF16(y, ldy, xh, ldx, wh, ldw, m, n, k, atEdge[byte](fs, s.ScratchBF16(m, k), end))
 			s.GemmF32(y, ldy, x, ldx, w, ldw, m, n, k, atEdge[byte](fs, s.ScratchF32(m, k), end))
-			s.GemvBF16(y[:n], xh[:k], wh, ldw, n, k)
-			s.GemvF32(y[len(y)-n:], x[(m-1)*ldx:], w, ldw, n, k)
+			s.GemmBF16(y[:n], ldy, xh[:k], ldx, wh, ldw, 1, n, k, nil)
+			s.GemmF32(y[len(y)-n:], ldy, x[(m-1)*ldx:], ldx, w, ldw, 1, n, k, nil)
 			s.MulBF16(y, ldy, xh, ldx, vh, ldv, m, n, k)
 			s.MulF32(y, ldy, x, ldx, v, ldv, m, n, k)
 		}

@@ -50,16 +50,6 @@ func (s Kernels) LessEqualI32s(y []uint8, a []int32, v int32) {
 // EqualI32s is y = (a = v).
 func (s Kernels) EqualI32s(y []uint8, a []int32, v int32) { s.compare1(opEqualI32s, y, a, v, equal) }
 
-// GreaterI32s is y = a > v.
-func (s Kernels) GreaterI32s(y []uint8, a []int32, v int32) {
-	s.compare1(opGreaterI32s, y, a, v, greater)
-}
-
-// GreaterEqualI32s is y = a ≥ v.
-func (s Kernels) GreaterEqualI32s(y []uint8, a []int32, v int32) {
-	s.compare1(opGreaterEqualI32s, y, a, v, greaterEqual)
-}
-
 // And8 is y = a ∧ b of predicates, 0 or 1; anything but zero is true.
 func (s Kernels) And8(y, a, b []uint8) {
 	y, b = y[:len(a)], b[:len(a)]
@@ -96,15 +86,13 @@ func (s Kernels) compare1(f elem, y []uint8, a []int32, v int32, law func(a, b i
 	}
 }
 
-func addI32(a, b int32) int32      { return a + b }
-func subI32(a, b int32) int32      { return a - b }
-func maxI32(a, b int32) int32      { return max(a, b) }
-func minI32(a, b int32) int32      { return min(a, b) }
-func less(a, b int32) bool         { return a < b }
-func lessEqual(a, b int32) bool    { return a <= b }
-func equal(a, b int32) bool        { return a == b }
-func greater(a, b int32) bool      { return a > b }
-func greaterEqual(a, b int32) bool { return a >= b }
+func addI32(a, b int32) int32   { return a + b }
+func subI32(a, b int32) int32   { return a - b }
+func maxI32(a, b int32) int32   { return max(a, b) }
+func minI32(a, b int32) int32   { return min(a, b) }
+func less(a, b int32) bool      { return a < b }
+func lessEqual(a, b int32) bool { return a <= b }
+func equal(a, b int32) bool     { return a == b }
 
 func truth(b bool) uint8 {
 	if b {

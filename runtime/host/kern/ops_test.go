@@ -75,10 +75,6 @@ var floatOps = []choice[float32, float32, float32]{
 	fn1("Div1", Kernels.Div1, quot64),
 	fn1("Max1", Kernels.Max1, max64),
 	fn1("Min1", Kernels.Min1, min64),
-	{
-		"MulAdd", func(s Kernels, y []float32, _ []uint8, a, b []float32) { s.MulAdd(y, a, b) },
-		func(y float32, _ uint8, a, b float32) float32 { return sum64(y, prod64(a, b)) }, false,
-	},
 	{"Axpy", func(s Kernels, y []float32, _ []uint8, a, b []float32) {
 		if len(b) > 0 {
 			s.Axpy(y, b[0], a)
@@ -128,8 +124,6 @@ var predicates = []choice[uint8, int32, int32]{
 	fn1("LessI32s", Kernels.LessI32s, is(-1)),
 	fn1("LessEqualI32s", Kernels.LessEqualI32s, is(-1, 0)),
 	fn1("EqualI32s", Kernels.EqualI32s, is(0)),
-	fn1("GreaterI32s", Kernels.GreaterI32s, is(1)),
-	fn1("GreaterEqualI32s", Kernels.GreaterEqualI32s, is(0, 1)),
 }
 
 var truths = []choice[uint8, uint8, uint8]{
@@ -237,12 +231,12 @@ func (c choice[Y, A, B]) check(t *testing.T, r *rand.Rand, n int, drawA func(*ra
 		c.run(s, got[at:at+n], cond, a, b)
 		same(t, where, got, want)
 		// In place.
-		if a, ok := any(a).([]Y); ok && c.name != "MulAdd" && c.name != "Axpy" {
+		if a, ok := any(a).([]Y); ok && c.name != "Axpy" {
 			a = append([]Y(nil), a...)
 			c.run(s, a, cond, any(a).([]A), b)
 			same(t, where+" in a", a, want[at:at+n])
 		}
-		if b, ok := any(b).([]Y); ok && !c.one && c.name != "MulAdd" {
+		if b, ok := any(b).([]Y); ok && !c.one {
 			b = append([]Y(nil), b...)
 			c.run(s, b, cond, a, any(b).([]B))
 			same(t, where+" in b", b, want[at:at+n])
@@ -373,44 +367,6 @@ func TestMaxOfNothing(t *testing.T) {
 		}
 	}()
 	Best().MaxOf(nil)
-}
-
-func TestPick(t *testing.T) {
-	r := rand.New(rand.NewPCG(13, 13))
-	for _, s := range tiers() {
-		for n := range 100 {
-			x, h := make([]uint32, 1+r.IntN(50)), make([]uint16, 50)
-			for i := range x {
-				x[i], h[i] = r.Uint32(), uint16(r.Uint32())
-			}
-			h = h[:len(x)]
-			idx := make([]int32, n)
-			for i := range idx {
-				idx[i] = r.Int32N(int32(len(x)))
-			}
-			y, g := make([]uint32, n), make([]uint16, n)
-			if !s.Pick32(y, x, idx) || !s.Pick16(g, h, idx) {
-				t.Fatal(s.Tier(), "an index in range is refused")
-			}
-			for i, at := range idx {
-				if y[i] != x[at] || g[i] != h[at] {
-					t.Fatal(s.Tier(), i)
-				}
-			}
-			if n == 0 {
-				continue
-			}
-			for _, bad := range []int32{-1, int32(len(x)), math.MinInt32, math.MaxInt32} {
-				at := r.IntN(n)
-				keep := idx[at]
-				idx[at] = bad
-				if s.Pick32(y, x, idx) || s.Pick16(g, h, idx) {
-					t.Fatal(s.Tier(), bad, "is accepted")
-				}
-				idx[at] = keep
-			}
-		}
-	}
 }
 
 func asBytes[T any](s []T) []byte {

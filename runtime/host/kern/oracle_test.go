@@ -200,7 +200,7 @@ func (p *problem) run(t *testing.T, s Kernels, ldy int, scratch []byte) {
 		return
 	}
 	f32, bf16 := scratch[:s.ScratchF32(p.m, p.k)], scratch[:s.ScratchBF16(p.m, p.k)]
-	last := p.m - 1 // the row of the GEMVs
+	last := p.m - 1 // a row on its own
 	x, xh := rowOf(p.x, last*p.ldx, p.k), rowOf(p.xh, last*p.ldx, p.k)
 	if p.ordered {
 		p.compare(t, s, "MulF32", ldy, 0, p.f32, func(y []float32) {
@@ -217,8 +217,12 @@ func (p *problem) run(t *testing.T, s Kernels, ldy int, scratch []byte) {
 	p.compare(t, s, "GemmBF16", ldy, 0, p.bf16, func(y []float32) {
 		s.GemmBF16(y, ldy, p.xh, p.ldx, p.wh, p.ldw, p.m, p.n, p.k, bf16)
 	})
-	p.compare(t, s, "GemvF32", ldy, last, p.f32, func(y []float32) { s.GemvF32(y, x, p.w, p.ldw, p.n, p.k) })
-	p.compare(t, s, "GemvBF16", ldy, last, p.bf16, func(y []float32) { s.GemvBF16(y, xh, p.wh, p.ldw, p.n, p.k) })
+	p.compare(t, s, "GemmF32 of a row", ldy, last, p.f32, func(y []float32) {
+		s.GemmF32(y, ldy, x, p.ldx, p.w, p.ldw, 1, p.n, p.k, nil)
+	})
+	p.compare(t, s, "GemmBF16 of a row", ldy, last, p.bf16, func(y []float32) {
+		s.GemmBF16(y, ldy, xh, p.ldx, p.wh, p.ldw, 1, p.n, p.k, nil)
+	})
 }
 
 // compare runs f for the rows from the first one on and looks at all of y, and

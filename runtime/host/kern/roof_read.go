@@ -62,11 +62,6 @@ func (r *Reader) Burst(atLeast time.Duration) float64 {
 	return float64(readLen(r.buf)*turns) / min(took[0], took[1]).Seconds()
 }
 
-// ReadBandwidth is the Bandwidth of a Reader that is needed once.
-func ReadBandwidth(ctx context.Context, threads int) (float64, error) {
-	return NewReader(threads).Bandwidth(ctx)
-}
-
 // readRate is the rate of reading buf once, each goroutine its part, as clock
 // measures it.
 func readRate(buf []byte, threads int, read func([]byte), clock clock) float64 {
@@ -75,7 +70,7 @@ func readRate(buf []byte, threads int, read func([]byte), clock clock) float64 {
 
 func readTime(buf []byte, threads int, read func([]byte), clock clock) time.Duration {
 	return clock(threads, func(i int) {
-		n0, n1 := Split(len(buf)/readBlock, threads, i)
+		n0, n1 := split(len(buf)/readBlock, threads, i)
 		for b := n0; b < n1; b++ {
 			read(buf[b*readBlock : (b+1)*readBlock])
 		}

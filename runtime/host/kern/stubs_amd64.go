@@ -192,11 +192,6 @@ func minx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail i
 //go:noescape
 func min1x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
-// mulAddx512 is y = c + a·b with two roundings.
-//
-//go:noescape
-func mulAddx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int, tail int)
-
 // axpyx512 is y = a + c·b with one rounding; c is one element.
 //
 //go:noescape
@@ -271,16 +266,6 @@ func equalI32x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, t
 //
 //go:noescape
 func equalI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
-
-// greaterI32sx512 is y = a > b; b is one element.
-//
-//go:noescape
-func greaterI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
-
-// greaterEqualI32sx512 is y = a ≥ b; b is one element.
-//
-//go:noescape
-func greaterEqualI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
 // and8x512 is y = a ∧ b of truth values.
 //
@@ -402,11 +387,6 @@ func minx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 //go:noescape
 func min1x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
-// mulAddx256 is y = c + a·b with two roundings.
-//
-//go:noescape
-func mulAddx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int)
-
 // axpyx256 is y = a + c·b with one rounding; c is one element.
 //
 //go:noescape
@@ -481,16 +461,6 @@ func equalI32x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 //
 //go:noescape
 func equalI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-// greaterI32sx256 is y = a > b; b is one element.
-//
-//go:noescape
-func greaterI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-
-// greaterEqualI32sx256 is y = a ≥ b; b is one element.
-//
-//go:noescape
-func greaterEqualI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 // and8x256 is y = a ∧ b of truth values.
 //

@@ -28,7 +28,6 @@ var ops = []op{
 	{"Div", "Div1", "a / b", bits32, f32s(2), float("VDIVPS")},
 	{"Max", "Max1", "max(a, b), NaN if either is", bits32, f32s(2), extreme("VMAXPS", "VANDPS")},
 	{"Min", "Min1", "min(a, b), NaN if either is", bits32, f32s(2), extreme("VMINPS", "VORPS")},
-	{"MulAdd", "", "c + a·b with two roundings", bits32, f32s(3), mulAdd},
 	{"", "Axpy", "a + c·b with one rounding", bits32, f32s(3), axpy},
 
 	{"AddI32", "AddI32s", "a + b", bits32, f32s(2), integer("VPADDD")},
@@ -38,8 +37,6 @@ var ops = []op{
 	{"LessI32", "LessI32s", "a < b", byte8, f32s(2), compare(1, "VPCMPGTD", 0, 1, false)},
 	{"LessEqualI32", "LessEqualI32s", "a ≤ b", byte8, f32s(2), compare(2, "VPCMPGTD", 1, 0, true)},
 	{"EqualI32", "EqualI32s", "a = b", byte8, f32s(2), compare(0, "VPCMPEQD", 0, 1, false)},
-	{"", "GreaterI32s", "a > b", byte8, f32s(2), compare(6, "VPCMPGTD", 1, 0, false)},
-	{"", "GreaterEqualI32s", "a ≥ b", byte8, f32s(2), compare(5, "VPCMPGTD", 0, 1, true)},
 
 	{"And8", "", "a ∧ b of truth values", byte8, []operand{byte8, byte8}, and8},
 	{"Select32", "Select32c", "b where a is not zero, else c", bits32, []operand{byte8, bits32, bits32}, choose("D")},
@@ -101,12 +98,6 @@ func extreme(name, join string) func(*asm, width) {
 		a.r(w, join, 4, 3, 3)
 		a.unordered(w, 0, 1, 3, 4)
 	}
-}
-
-func mulAdd(a *asm, w width) {
-	a.r(w, "VMULPS", 1, 0, 3)
-	a.r(w, "VADDPS", 3, 2, 3)
-	a.quiet(w, 3, 4)
 }
 
 func axpy(a *asm, w width) {
