@@ -80,6 +80,11 @@ func buildBatchGemm(n *node) (kernel, error) {
 	if err := n.shaped(&n.out[0], append([]int{g.n, g.m}, dims...)); err != nil {
 		return nil, err
 	}
+	if y := &n.out[0]; !g.transA && a.elems > 0 && b.elems > 0 {
+		n.rows = func(*node) operation {
+			return operation{product: &multiply{n: g.n, k: g.k, transposed: g.transB, wide: a.wide(), wideY: y.wide()}}
+		}
+	}
 	return n.multiply(g, dims), nil
 }
 

@@ -48,12 +48,10 @@ func (g *group) finish() (plan, error) {
 
 // kind names the unit in traces.
 func (g *group) kind() string {
-	for i := range g.ops {
-		if g.ops[i].product != nil && len(g.ops) > 1 {
-			return "rows and products"
-		}
-	}
-	if len(g.members) == 1 {
+	switch {
+	case g.products() && len(g.ops) > 1:
+		return "rows and products"
+	case len(g.members) == 1:
 		return g.f.nodes[g.root].guid()
 	}
 	return "rows"
@@ -108,7 +106,7 @@ func (g *group) store() {
 			g.ops = append(g.ops, c)
 			w = &g.values[o]
 		}
-		dims := g.f.dims(t)
+		dims := dimsOf(&g.f.p.recipe.Tensors[t])
 		r := fetch{access: denseAccess(t, dims, w.size), operand: len(g.out)}
 		for i, parts := range r.dims {
 			if i > 0 && len(parts) > 0 {
@@ -119,15 +117,6 @@ func (g *group) store() {
 		g.reads = append(g.reads, r)
 		g.out = append(g.out, t)
 	}
-}
-
-// dims of a tensor.
-func (f *fusion) dims(t int) []int {
-	var out []int
-	for _, d := range f.p.recipe.Tensors[t].Dims {
-		out = append(out, int(d))
-	}
-	return out
 }
 
 // settle splits axes until every dimension of a fetch is a product of axes, and
@@ -347,10 +336,10 @@ func (g *group) place(k *rowsKernel) {
 		tmp = max(tmp, o.tmp)
 	}
 	k.tmp = region{0, tmp}
-	at := int(align(int64(tmp)))
+	at := align(tmp)
 	for _, n := range buffers {
 		k.buffers = append(k.buffers, at)
-		at += int(align(int64(n * k.height)))
+		at += align(n * k.height)
 	}
 	k.own = at
 }

@@ -58,6 +58,9 @@ func buildGather(n *node) (kernel, error) {
 	if err := n.shaped(y, slices.Concat(x.dims[:axis], idx.dims, x.dims[axis+1:])); err != nil {
 		return nil, err
 	}
+	if len(idx.dims) == 1 { // those of more would take several parts
+		n.move = movement{kind: moveGather, axis: axis}
+	}
 	inner, bound, outer := x.split(axis)
 	run, count, by := inner*x.dt.Size(), idx.elems, n.indices(axis)
 	return kernel{shared(outer*count, moved(run), func(m *mem, from, to int) error {
@@ -107,6 +110,9 @@ func buildGatherElements(n *node) (kernel, error) {
 func pickElements[T any](n *node, axis int) kernel {
 	inner, bound, _ := n.in[0].split(axis)
 	length, by := n.in[1].dims[axis], n.indices(axis)
+	if axis == 0 {
+		n.rows = func(*node) operation { return pickedRows[T](by) }
+	}
 	rows := 0
 	if inner > 0 {
 		rows = n.in[1].elems / inner

@@ -1,6 +1,10 @@
 package host
 
-import "quill/recipes"
+import (
+	"slices"
+
+	"quill/recipes"
+)
 
 // movement is what a node that only moves elements does.
 type movement struct {
@@ -19,29 +23,6 @@ const (
 	moveBroadcast
 	moveGather
 )
-
-func asReshape(*node) movement   { return movement{kind: moveReshape} }
-func asBroadcast(*node) movement { return movement{kind: moveBroadcast} }
-
-func asTranspose(n *node) movement {
-	perm, _ := n.permutation() // which build has checked
-	return movement{kind: moveTranspose, perm: perm}
-}
-
-func asSlice(n *node) movement {
-	axis, _ := n.params.Int("axis")
-	begin, _ := n.params.Int("begin")
-	return movement{kind: moveSlice, axis: int(axis), begin: int(begin)}
-}
-
-// asGather is none if indices of several dims would take several parts.
-func asGather(n *node) movement {
-	if len(n.in[1].dims) != 1 {
-		return movement{}
-	}
-	axis, _ := n.params.Int("axis")
-	return movement{kind: moveGather, axis: int(axis)}
-}
 
 // access is where the elements of the node's result are, given where those of
 // its operand are.
@@ -62,15 +43,26 @@ func (n *node) access(a access, src *recipes.Node) (access, bool) {
 	return a, false
 }
 
+// view says whether the node's result is a range of its operand's memory, and at
+// which byte that begins.
+func (n *node) view(src *recipes.Node) (at int, ok bool) {
+	if n.move.kind == moveNot || n.out[0].elems == 0 {
+		return 0, n.move.kind != moveNot
+	}
+	x := &n.in[0]
+	a, ok := n.access(denseAccess(src.In[0], x.dims, x.dt.Size()), src)
+	if !ok || len(a.picked) > 0 {
+		return 0, false
+	}
+	run := joined(slices.Concat(a.dims...))
+	return a.at, len(run) == 0 || len(run) == 1 && run[0].index == none && run[0].stride == x.dt.Size()
+}
+
 // locate follows the movements that made tensor t as far back as they go, for a
 // reader at node root: what it reads must still be there.
 func (f *fusion) locate(t, root int) access {
 	x := &f.p.recipe.Tensors[t]
-	dims := make([]int, len(x.Dims))
-	for i, d := range x.Dims {
-		dims[i] = int(d)
-	}
-	dense := denseAccess(t, dims, x.DType.Size())
+	dense := denseAccess(t, dimsOf(x), x.DType.Size())
 	i := f.producer[t]
 	if f.p.device.unfused && i >= 0 && i != root { // everyone reads results
 		return dense

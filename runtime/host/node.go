@@ -24,20 +24,6 @@ type stage struct {
 	run     func(m *mem, from, to int) error
 }
 
-// runFunc is a kernel of one stage that one thread executes.
-type runFunc func(m *mem) error
-
-// alone makes a kernel of a runFunc.
-func alone(build func(*node) (runFunc, error)) func(*node) (kernel, error) {
-	return func(n *node) (kernel, error) {
-		run, err := build(n)
-		if err != nil {
-			return nil, err
-		}
-		return kernel{{1, 1, func(m *mem, _, _ int) error { return run(m) }}}, nil
-	}
-}
-
 // shared is a stage of units that take about cost operations each, of which a
 // simple one on an element is one.
 func shared(units, cost int, run func(m *mem, from, to int) error) stage {
@@ -88,14 +74,14 @@ type operand struct {
 // reserve sets scratch memory of n bytes aside for the node's execution.
 func (n *node) reserve(bytes int) region {
 	r := region{n.scratch, bytes}
-	n.scratch += (bytes + alignment - 1) &^ (alignment - 1)
+	n.scratch += align(bytes)
 	return r
 }
 
 // reserveOwn is reserve for each thread: the region is one of mem.own.
 func (n *node) reserveOwn(bytes int) region {
 	r := region{n.own, bytes}
-	n.own += (bytes + alignment - 1) &^ (alignment - 1)
+	n.own += align(bytes)
 	return r
 }
 

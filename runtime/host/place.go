@@ -44,4 +44,4 @@ func place(items []*interval) int64 {
 	return size
 }
 
-func align(n int64) int64 { return (n + alignment - 1) &^ (alignment - 1) }
+func align[T int | int64](n T) T { return (n + alignment - 1) &^ (alignment - 1) }

@@ -140,12 +140,6 @@ func (p *Program) build() (nodes []*node, candidates []candidate, err error) {
 		if n.kernel, err = n.row.build(n); err != nil {
 			return nil, nil, err
 		}
-		if n.row.move != nil {
-			n.move = n.row.move(n)
-		}
-		if n.row.rows != nil {
-			n.rows = n.row.rows(n)
-		}
 		nodes[i] = n
 		p.inPlace[i] = n.row.inPlace
 		for _, t := range r.Nodes[i].Out {
@@ -153,10 +147,8 @@ func (p *Program) build() (nodes []*node, candidates []candidate, err error) {
 				p.written[s] = true
 			}
 		}
-		if n.row.view != nil {
-			at, ok := n.row.view(n)
-			candidates[i] = candidate{ok, int64(at) * int64(n.in[0].dt.Size())}
-		}
+		at, ok := n.view(&r.Nodes[i])
+		candidates[i] = candidate{ok, int64(at)}
 	}
 	return nodes, candidates, nil
 }
@@ -328,12 +320,17 @@ func operands(r *recipes.Recipe, kind string, tensors []int) []operand {
 		}
 		x := &r.Tensors[t]
 		o.label, o.dt, o.elems = fmt.Sprintf("%s[%d] %q", kind, i, x.Name), x.DType, int(x.Elems())
-		o.dims = make([]int, len(x.Dims))
-		for j, d := range x.Dims {
-			o.dims[j] = int(d)
-		}
+		o.dims = dimsOf(x)
 	}
 	return ops
+}
+
+func dimsOf(t *recipes.Tensor) []int {
+	dims := make([]int, len(t.Dims))
+	for i, d := range t.Dims {
+		dims[i] = int(d)
+	}
+	return dims
 }
 
 // where names a node in errors.

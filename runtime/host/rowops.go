@@ -3,7 +3,6 @@ package host
 import (
 	"errors"
 	"math"
-	"slices"
 	"unsafe"
 
 	"quill/recipes/dtype"
@@ -242,14 +241,11 @@ func joinedRows(size int) operation {
 	}}
 }
 
-// load brings a row of bf16 or f32 into buf.
-func (t *tile) load(l *lane, r int, wide bool, buf []float32) []float32 {
-	if wide {
-		t.kernels.Widen(buf[:l.n], rowOf[uint16](l, r))
-	} else {
-		copy(buf, rowOf[float32](l, r))
-	}
-	return buf[:l.n]
+// widened is row r of a lane of bf16, in the operation's memory.
+func (t *tile) widened(l *lane, r int) []float32 {
+	buf := tmpOf[float32](t, 0, l.n)
+	t.kernels.Widen(buf, rowOf[uint16](l, r))
+	return buf
 }
 
 // softmaxRows is softmax along the rows. The sum is kern.Sum's.
@@ -263,7 +259,7 @@ func softmaxRows(k kern.Kernels, wide bool, n int) operation {
 		for r := range t.rows {
 			var line []float32
 			if wide {
-				line = t.load(&x, r, true, tmpOf[float32](t, 0, x.n))
+				line = t.widened(&x, r)
 			} else {
 				line = rowOf[float32](&y, r)
 				if x.p != y.p {
@@ -293,7 +289,7 @@ func foldedRows(k kern.Kernels, f func(x []float32) float32, wide bool, n int) o
 		y, x := t.lanes[o.out[0]], t.lanes[o.in[0]]
 		for r := range t.rows {
 			if wide {
-				rowOf[uint16](&y, r)[0] = dtype.ToBF16(f(t.load(&x, r, true, tmpOf[float32](t, 0, x.n))))
+				rowOf[uint16](&y, r)[0] = dtype.ToBF16(f(t.widened(&x, r)))
 			} else {
 				rowOf[float32](&y, r)[0] = f(rowOf[float32](&x, r))
 			}
@@ -325,7 +321,7 @@ func normedRows(k kern.Kernels, wide bool, n int, eps float32) operation {
 		for r := range t.rows {
 			var line []float32
 			if wide {
-				line = t.load(&x, r, true, tmpOf[float32](t, 0, n))
+				line = t.widened(&x, r)
 			} else {
 				line = rowOf[float32](&x, r)
 			}
@@ -368,40 +364,6 @@ func pickedRows[T any](by indices) operation {
 	}}
 }
 
-// topRows is topk along the rows.
-func topRows(dt dtype.Type, n, k int) operation {
-	keep := n
-	if k <= insertion {
-		keep = k
-	}
-	return operation{tmp: 8 * keep, run: func(t *tile, o *operation) error {
-		values, indices, x := t.lanes[o.out[0]], t.lanes[o.out[1]], t.lanes[o.in[0]]
-		keys := tmpOf[uint64](t, 0, keep)
-		for r := range t.rows {
-			line := elems[byte](x.row(r), n*dt.Size())
-			topKeys(keys, line, dt, k, 0, 1, n)
-			to, out := elems[byte](values.row(r), k*dt.Size()), rowOf[int32](&indices, r)
-			for j := range k {
-				out[j] = int32(keys[j])
-				moveElem(to, line, dt, j, int(out[j]))
-			}
-		}
-		return nil
-	}}
-}
-
-// topKeys leaves the k smallest keys of a line in order.
-func topKeys(keys []uint64, m []byte, dt dtype.Type, k, at, stride, length int) {
-	if k <= insertion {
-		insertKeys(keys, m, dt, at, stride, length)
-		return
-	}
-	for j := range keys {
-		keys[j] = key(m, dt, at+j*stride)<<32 | uint64(j)
-	}
-	slices.Sort(keys)
-}
-
 // errHidden says that a tile needs the keys that it left out; see group.span.
 var errHidden = errors.New("hidden keys matter")
 
@@ -421,7 +383,7 @@ func newProduct(k kern.Kernels, p multiply, rows int) operation {
 	if p.transposed {
 		size := arithmetic{k, p.wide}.dotsScratch(rows, p.k) // tiles at the end are lower
 		p.scratch = region{0, size}
-		tmp = int(align(int64(size)))
+		tmp = align(size)
 	}
 	if p.wideY {
 		p.sums = region{tmp, 4 * rows * p.n}
@@ -492,51 +454,4 @@ func (l *lane) fetch(rows, matrices int) {
 // matrix is rows of a lane, of n elements of size bytes.
 func (l *lane) matrix(rows, n, size int) matrix {
 	return matrix{data: elems[byte](l.p, (rows-1)*l.stride+n*size), ld: l.stride / size}
-}
-
-// Nodes that have a kernel for any shape have an operation too, if their rows are
-// computed from rows.
-
-func rowPicks(n *node) func(*node) operation {
-	if axis, _ := n.params.Int("axis"); axis != 0 {
-		return nil
-	}
-	return func(n *node) operation {
-		switch n.dt.Size() {
-		case 1:
-			return pickedRows[uint8](n.indices(0))
-		case 2:
-			return pickedRows[uint16](n.indices(0))
-		}
-		return pickedRows[uint32](n.indices(0))
-	}
-}
-
-func rowTopk(n *node) func(*node) operation {
-	axis, _ := n.params.Int("axis")
-	k, _ := n.params.Int("bsw")
-	if axis != 0 || k == 0 {
-		return nil
-	}
-	return func(n *node) operation { return topRows(n.in[0].dt, n.in[0].dims[0], int(k)) }
-}
-
-func rowConcat(n *node) func(*node) operation {
-	if axis, _ := n.params.Int("axis"); axis != 0 {
-		return nil
-	}
-	return func(n *node) operation { return joinedRows(n.out[0].dt.Size()) }
-}
-
-// rowProduct is a batch_gemm as an operation on rows, nil if it is not one.
-func rowProduct(n *node) func(*node) operation {
-	a, b, y := &n.in[0], &n.in[1], &n.out[0]
-	transA, _ := n.params.Int("transpose_a")
-	transB, _ := n.params.Int("transpose_b")
-	if transA == 1 || a.elems == 0 || b.elems == 0 {
-		return nil
-	}
-	return func(*node) operation {
-		return operation{product: &multiply{n: y.dims[0], k: a.dims[0], transposed: transB == 1, wide: a.wide(), wideY: y.wide()}}
-	}
 }

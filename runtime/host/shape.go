@@ -7,40 +7,39 @@ import (
 	"quill/recipes/dtype"
 )
 
-// Nodes that only move elements. Each that can be a view says so; its runFunc
-// is used where the result needs memory of its own.
+// Nodes that only move elements. Their kernels are used where the result is no
+// view and needs memory of its own.
 
-// moves checks that result and operand have the same, arbitrary type.
-func (n *node) moves(x, y *operand) error { return n.typed(y, x.dt) }
+// alike checks that result and operand have the same, arbitrary type.
+func (n *node) alike(x, y *operand) error { return n.typed(y, x.dt) }
 
-func copyKernel(m *mem) error {
-	copy(m.out[0], m.in[0])
-	return nil
+// reshaped is a node whose result has its operand's elements in their order.
+func (n *node) reshaped() (kernel, error) {
+	n.move = movement{kind: moveReshape}
+	return kernel{{1, 1, func(m *mem, _, _ int) error { copy(m.out[0], m.in[0]); return nil }}}, nil
 }
 
-func buildIdentity(n *node) (runFunc, error) {
+func buildIdentity(n *node) (kernel, error) {
 	x, y := &n.in[0], &n.out[0]
-	if err := n.moves(x, y); err != nil {
+	if err := n.alike(x, y); err != nil {
 		return nil, err
 	}
 	if err := n.shaped(y, x.dims); err != nil {
 		return nil, err
 	}
-	return copyKernel, nil
+	return n.reshaped()
 }
 
-func buildReshape(n *node) (runFunc, error) {
+func buildReshape(n *node) (kernel, error) {
 	x, y := &n.in[0], &n.out[0]
-	if err := n.moves(x, y); err != nil {
+	if err := n.alike(x, y); err != nil {
 		return nil, err
 	}
 	if x.elems != y.elems {
 		return nil, n.bad(y.label, "dims", y.dims, fmt.Sprintf("%d elements as %s with dims %v", x.elems, x.label, x.dims))
 	}
-	return copyKernel, nil
+	return n.reshaped()
 }
-
-func viewReshape(*node) (int, bool) { return 0, true }
 
 // permutation reads and checks the permutation of a transpose.
 func (n *node) permutation() ([]int, error) {
@@ -63,7 +62,7 @@ func (n *node) permutation() ([]int, error) {
 
 func buildTranspose(n *node) (kernel, error) {
 	x, y := &n.in[0], &n.out[0]
-	if err := n.moves(x, y); err != nil {
+	if err := n.alike(x, y); err != nil {
 		return nil, err
 	}
 	perm, err := n.permutation()
@@ -77,27 +76,13 @@ func buildTranspose(n *node) (kernel, error) {
 	if err := n.shaped(y, want); err != nil {
 		return nil, err
 	}
+	n.move = movement{kind: moveTranspose, perm: perm}
 	return gatherKernel(y, newPattern(y.dims, strides), 0), nil
-}
-
-// viewTranspose holds if only dims of one element move.
-func viewTranspose(n *node) (int, bool) {
-	last := -1
-	for _, p := range n.params.IntsOf("permutation") {
-		if n.in[0].dims[p] == 1 {
-			continue
-		}
-		if int(p) < last {
-			return 0, false
-		}
-		last = int(p)
-	}
-	return 0, true
 }
 
 func buildBroadcast(n *node) (kernel, error) {
 	x, y := &n.in[0], &n.out[0]
-	if err := n.moves(x, y); err != nil {
+	if err := n.alike(x, y); err != nil {
 		return nil, err
 	}
 	if err := n.ranked(x, len(y.dims), len(y.dims)); err != nil {
@@ -108,14 +93,13 @@ func buildBroadcast(n *node) (kernel, error) {
 			return nil, n.bad(x.label, "dims", x.dims, fmt.Sprintf("1 or the same in each of %v", y.dims))
 		}
 	}
+	n.move = movement{kind: moveBroadcast}
 	return gatherKernel(y, broadcastPattern(x.dims, y.dims), 0), nil
 }
 
-func viewBroadcast(n *node) (int, bool) { return 0, slices.Equal(n.in[0].dims, n.out[0].dims) }
-
 func buildSlice(n *node) (kernel, error) {
 	x, y := &n.in[0], &n.out[0]
-	if err := n.moves(x, y); err != nil {
+	if err := n.alike(x, y); err != nil {
 		return nil, err
 	}
 	axis, err := n.axis("axis", x)
@@ -133,18 +117,9 @@ func buildSlice(n *node) (kernel, error) {
 	if err := n.shaped(y, want); err != nil {
 		return nil, err
 	}
+	n.move = movement{kind: moveSlice, axis: axis, begin: int(begin)}
 	strides := dense(x.dims)
 	return gatherKernel(y, newPattern(y.dims, strides), int(begin)*strides[axis]), nil
-}
-
-// viewSlice holds if the range is contiguous: no dim above the axis has more
-// than one element, or nothing is cut off.
-func viewSlice(n *node) (int, bool) {
-	x := &n.in[0]
-	axis, _ := n.params.Int("axis")
-	begin, _ := n.params.Int("begin")
-	inner, _, outer := x.split(int(axis))
-	return int(begin) * inner, outer == 1 || slices.Equal(x.dims, n.out[0].dims)
 }
 
 // gatherKernel copies the elements of a pattern that begins at element at of
@@ -180,7 +155,7 @@ func buildConcat(n *node) (kernel, error) {
 	length := 0
 	for i := range n.in {
 		x := &n.in[i]
-		if err := n.moves(x, y); err != nil {
+		if err := n.alike(x, y); err != nil {
 			return nil, err
 		}
 		if err := n.ranked(x, len(y.dims), len(y.dims)); err != nil {
@@ -195,6 +170,9 @@ func buildConcat(n *node) (kernel, error) {
 	}
 	if length != y.dims[axis] {
 		return nil, n.bad(y.label, "dims", y.dims, fmt.Sprintf("%d along axis %d", length, axis))
+	}
+	if axis == 0 {
+		n.rows = func(*node) operation { return joinedRows(y.dt.Size()) }
 	}
 	inner, _, _ := y.split(axis)
 	parts := make([]int, len(n.in)) // bytes each operand contributes to a row of y

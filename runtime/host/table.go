@@ -25,17 +25,10 @@ type row struct {
 	// inPlace is the number of leading operands whose memory the node may
 	// overwrite with its result (same range, nothing less).
 	inPlace int
-	build   func(*node) (kernel, error)
-	// view, where set, says whether the result is a range of the first
-	// operand's elements, and where that begins. build is then only used when
-	// the result must have memory of its own.
-	view func(*node) (at int, ok bool)
-	// move, where set, is what the node does if it only moves elements. rows,
-	// where set, makes the operation on rows of a node that build has a kernel
-	// for, nil if its rows are not computed from rows; nodes without a kernel
-	// have theirs from build.
-	move func(*node) movement
-	rows func(*node) func(*node) operation
+	// build checks the operands and makes the kernel. It sets the node's rows if
+	// its rows are computed from rows, and may then do without a kernel, and its
+	// move if it only moves elements.
+	build func(*node) (kernel, error)
 }
 
 var (
@@ -124,7 +117,7 @@ var (
 // table has one row for each node the device executes.
 var table = map[string]row{
 	"gemm":       {in: 2, out: 1, params: gemmParams, build: buildGemm},
-	"batch_gemm": {in: 2, out: 1, params: gemmParams, build: buildBatchGemm, rows: rowProduct},
+	"batch_gemm": {in: 2, out: 1, params: gemmParams, build: buildBatchGemm},
 
 	"add_fwd":  {types: numTypes, in: 2, out: 1, inPlace: 2, build: binary(zip2(kern.Kernels.Add, kern.Kernels.Add1), zip2(kern.Kernels.AddI32, kern.Kernels.AddI32s))},
 	"sub_fwd":  {types: numTypes, in: 2, out: 1, inPlace: 2, build: binary(zip2(kern.Kernels.Sub, kern.Kernels.Sub1), zip2(kern.Kernels.SubI32, kern.Kernels.SubI32s))},
@@ -158,12 +151,12 @@ var table = map[string]row{
 
 	"constant":   {types: numTypes, in: 0, out: 1, params: constantParams, build: buildConstant},
 	"range":      {types: integers, in: 0, out: 1, params: rangeParams, build: buildRange},
-	"identity":   {in: 1, out: 1, inPlace: 1, build: alone(buildIdentity), view: viewReshape, move: asReshape},
-	"reshape":    {in: 1, out: 1, inPlace: 1, build: alone(buildReshape), view: viewReshape, move: asReshape},
-	"transpose":  {in: 1, out: 1, params: transposeParams, build: buildTranspose, view: viewTranspose, move: asTranspose},
-	"broadcast":  {in: 1, out: 1, build: buildBroadcast, view: viewBroadcast, move: asBroadcast},
-	"slice_axis": {in: 1, out: 1, params: sliceParams, build: buildSlice, view: viewSlice, move: asSlice},
-	"concat":     {in: 1, variadic: true, out: 1, params: concatParams, build: buildConcat, rows: rowConcat},
+	"identity":   {in: 1, out: 1, inPlace: 1, build: buildIdentity},
+	"reshape":    {in: 1, out: 1, inPlace: 1, build: buildReshape},
+	"transpose":  {in: 1, out: 1, params: transposeParams, build: buildTranspose},
+	"broadcast":  {in: 1, out: 1, build: buildBroadcast},
+	"slice_axis": {in: 1, out: 1, params: sliceParams, build: buildSlice},
+	"concat":     {in: 1, variadic: true, out: 1, params: concatParams, build: buildConcat},
 
 	"reduce_sum_fwd": {
 		types: numTypes, in: 1, out: 1, params: reduceParams,
@@ -174,10 +167,10 @@ var table = map[string]row{
 		build: reduce(maxima),
 	},
 	"softmax_fwd": {types: floatTypes, in: 1, out: 1, params: softmaxParams, build: buildSoftmax},
-	"topk":        {in: 3, empty: 2, out: 2, params: topkParams, build: buildTopk, rows: rowTopk},
+	"topk":        {in: 3, empty: 2, out: 2, params: topkParams, build: buildTopk},
 
-	"gather_fwd":          {types: bitTypes, in: 2, out: 1, params: gatherParams, build: buildGather, move: asGather},
-	"gather_elements_fwd": {types: bitTypes, in: 2, out: 1, params: gatherElementsParams, build: buildGatherElements, rows: rowPicks},
+	"gather_fwd":          {types: bitTypes, in: 2, out: 1, params: gatherParams, build: buildGather},
+	"gather_elements_fwd": {types: bitTypes, in: 2, out: 1, params: gatherElementsParams, build: buildGatherElements},
 	"index_copy_fwd":      {types: bitTypes, in: 3, out: 1, params: indexCopyParams, inPlace: 1, build: buildIndexCopy},
 
 	"rms_norm_fwd": {types: floatTypes, in: 2, out: 2, params: rmsNormParams, build: buildRMSNorm},

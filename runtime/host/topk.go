@@ -42,14 +42,14 @@ func buildTopk(n *node) (kernel, error) {
 		}
 	}
 	inner, length, outer := x.split(axis)
-	lines, keep := inner*outer, length
+	t := &top{dt: x.dt, k: k, inner: inner, length: length}
+	t.keys = n.reserveOwn(8 * t.keep())
+	lines := inner * outer
 	if k == 0 {
 		lines = 0
+	} else if axis == 0 {
+		n.rows = func(*node) operation { return operation{tmp: 8 * t.keep(), run: t.rows} }
 	}
-	if k <= insertion {
-		keep = k
-	}
-	t := &top{x.dt, k, inner, length, n.reserveOwn(8 * keep)}
 	return kernel{shared(lines, 4*length, t.lines)}, nil
 }
 
@@ -61,31 +61,49 @@ type top struct {
 	keys             region // of a thread
 }
 
+// keep is the number of keys that are kept of a line.
+func (t *top) keep() int {
+	if t.k <= insertion {
+		return t.k
+	}
+	return t.length
+}
+
 func (t *top) lines(m *mem, from, to int) error {
-	keys := as[uint64](t.keys.of(m.own))
+	keys, indices := as[uint64](t.keys.of(m.own)), as[int32](m.out[1])
 	for line := from; line < to; line++ {
 		o, i := line/t.inner, line%t.inner
 		at := o*t.length*t.inner + i
-		if t.k <= insertion {
-			insertKeys(keys, m.in[0], t.dt, at, t.inner, t.length)
-		} else {
-			for j := range keys {
-				keys[j] = key(m.in[0], t.dt, at+j*t.inner)<<32 | uint64(j)
-			}
-			slices.Sort(keys)
-		}
-		t.store(m, keys, at, o*t.k*t.inner+i)
+		t.line(keys, m.in[0], at, m.out[0], indices, o*t.k*t.inner+i)
 	}
 	return nil
 }
 
-// store writes the k best of the line at at to the one at to.
-func (t *top) store(m *mem, keys []uint64, at, to int) {
-	indices := as[int32](m.out[1])
+// rows is the operation on rows.
+func (t *top) rows(tile *tile, o *operation) error {
+	values, indices, x := tile.lanes[o.out[0]], tile.lanes[o.out[1]], tile.lanes[o.in[0]]
+	keys := tmpOf[uint64](tile, 0, t.keep())
+	for r := range tile.rows {
+		line, best := elems[byte](x.row(r), t.length*t.dt.Size()), elems[byte](values.row(r), t.k*t.dt.Size())
+		t.line(keys, line, 0, best, rowOf[int32](&indices, r), 0)
+	}
+	return nil
+}
+
+// line writes the k best of the line at at of x to the one at to.
+func (t *top) line(keys []uint64, x []byte, at int, values []byte, indices []int32, to int) {
+	if t.k <= insertion {
+		insertKeys(keys, x, t.dt, at, t.inner, t.length)
+	} else {
+		for j := range keys {
+			keys[j] = key(x, t.dt, at+j*t.inner)<<32 | uint64(j)
+		}
+		slices.Sort(keys)
+	}
 	for j := range t.k {
 		from := int32(keys[j])
 		indices[to+j*t.inner] = from
-		moveElem(m.out[0], m.in[0], t.dt, to+j*t.inner, at+int(from)*t.inner)
+		moveElem(values, x, t.dt, to+j*t.inner, at+int(from)*t.inner)
 	}
 }
 
