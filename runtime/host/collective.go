@@ -6,6 +6,7 @@ import (
 
 	"quill/recipes"
 	"quill/recipes/dtype"
+	"quill/runtime/host/kern"
 )
 
 // Collective moves arena ranges between all ranks. An all_reduce adds in rank
@@ -31,11 +32,11 @@ func (d *Device) Collective(ctx context.Context, c *recipes.Collective) error {
 	case len(d.ranks) == 1:
 		copy(d.arena(0, c.Out, out), d.arena(0, c.In, in)) // a sum of one is its bits
 	case c.DType == dtype.I32:
-		reduceRanks(d, c, add[int32])
+		reduceRanks(d, c, kern.Kernels.AddI32)
 	case c.DType == dtype.BF16:
 		d.reduceWide(c)
 	default:
-		reduceRanks(d, c, add[float32])
+		reduceRanks(d, c, kern.Kernels.Add)
 	}
 	return nil
 }
@@ -89,7 +90,7 @@ func (d *Device) arena(r int, at, bytes int64) []byte {
 
 // reduceRanks adds f32 or i32 a chunk at a time. A chunk is read on all ranks
 // before it is written on any, which makes the reduction in place safe.
-func reduceRanks[T number](d *Device, c *recipes.Collective, add func(y, a, b []T)) {
+func reduceRanks[T number](d *Device, c *recipes.Collective, add func(k kern.Kernels, y, a, b []T)) {
 	acc := as[T](d.acc)
 	for at := int64(0); at < c.Count; at += chunk {
 		n := min(chunk, c.Count-at)
@@ -99,7 +100,7 @@ func reduceRanks[T number](d *Device, c *recipes.Collective, add func(y, a, b []
 			if r == 0 {
 				copy(y, x)
 			} else {
-				add(y, y, x)
+				add(d.kernels, y, y, x)
 			}
 		}
 		for r := range d.ranks {
@@ -116,13 +117,13 @@ func (d *Device) reduceWide(c *recipes.Collective) {
 		for r := range d.ranks {
 			x := as[uint16](d.arena(r, c.In+2*at, 2*n))
 			if r == 0 {
-				widen(y, x)
+				d.kernels.Widen(y, x)
 				continue
 			}
-			widen(wide, x)
-			add(y, y, wide)
+			d.kernels.Widen(wide, x)
+			d.kernels.Add(y, y, wide)
 		}
-		narrow(half, y)
+		d.kernels.Narrow(half, y)
 		for r := range d.ranks {
 			copy(as[uint16](d.arena(r, c.Out+2*at, 2*n)), half)
 		}

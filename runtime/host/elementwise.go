@@ -52,10 +52,8 @@ func zip2[S, R any](rows func(k kern.Kernels, y []R, a, b []S), right func(k ker
 	}
 }
 
-// zip1 is a function that is the same in every tier.
-func zip1[S, R any](rows func(y []R, a, b []S)) func(kern.Kernels) rowZip[S, R] {
-	return plain(rowZip[S, R]{rows: rows})
-}
+// zip1 is a function of integers that is the same in every tier.
+func zip1(rows func(y, a, b []int32)) intZip { return plain(rowZip[int32, int32]{rows: rows}) }
 
 // kernel1 is a kernel of one operand.
 func kernel1[S, R any](f func(k kern.Kernels, y []R, x []S)) func(kern.Kernels) func(y []R, x []S) {
@@ -115,7 +113,7 @@ func compare(f func(y []uint8, a, b []float32), i func(k kern.Kernels) rowZip[in
 }
 
 // logical builds a node of two predicates.
-func logical(f func(k kern.Kernels) rowZip[uint8, uint8]) func(*node) (kernel, error) {
+func logical(f func(k kern.Kernels, y, a, b []uint8)) func(*node) (kernel, error) {
 	return func(n *node) (kernel, error) {
 		a, b, y := &n.in[0], &n.in[1], &n.out[0]
 		if err := n.same(a, b, y); err != nil {
@@ -124,7 +122,9 @@ func logical(f func(k kern.Kernels) rowZip[uint8, uint8]) func(*node) (kernel, e
 		if err := n.broadcast(y, a, b); err != nil {
 			return nil, err
 		}
-		n.rows = func(n *node) operation { return zip(f(n.kernels)) }
+		n.rows = func(n *node) operation {
+			return zip(rowZip[uint8, uint8]{rows: func(y, a, b []uint8) { f(n.kernels, y, a, b) }})
+		}
 		return nil, nil
 	}
 }
@@ -198,14 +198,7 @@ func buildWhere(n *node) (kernel, error) {
 // number is a type of arithmetic.
 type number interface{ float32 | int32 }
 
-func add[T number](y, a, b []T) {
-	a, b = a[:len(y)], b[:len(y)]
-	for i := range y {
-		y[i] = a[i] + b[i]
-	}
-}
-
-func mult[T number](y, a, b []T) {
+func mult(y, a, b []int32) {
 	a, b = a[:len(y)], b[:len(y)]
 	for i := range y {
 		y[i] = a[i] * b[i]
@@ -213,50 +206,36 @@ func mult[T number](y, a, b []T) {
 }
 
 // div panics on an integer division by zero, which Run reports as an error.
-func div[T number](y, a, b []T) {
+func div(y, a, b []int32) {
 	a, b = a[:len(y)], b[:len(y)]
 	for i := range y {
 		y[i] = a[i] / b[i]
 	}
 }
 
-// maximum is NaN where either operand is.
-func maximum[T number](y, a, b []T) {
-	a, b = a[:len(y)], b[:len(y)]
-	for i := range y {
-		y[i] = max(a[i], b[i])
-	}
-}
-
-func less[T number](y []uint8, a, b []T) {
+func less(y []uint8, a, b []float32) {
 	a, b = a[:len(y)], b[:len(y)]
 	for i := range y {
 		y[i] = truth(a[i] < b[i])
 	}
 }
 
-func lessEqual[T number](y []uint8, a, b []T) {
+func lessEqual(y []uint8, a, b []float32) {
 	a, b = a[:len(y)], b[:len(y)]
 	for i := range y {
 		y[i] = truth(a[i] <= b[i])
 	}
 }
 
-func equal[T number](y []uint8, a, b []T) {
+func equal(y []uint8, a, b []float32) {
 	a, b = a[:len(y)], b[:len(y)]
 	for i := range y {
 		y[i] = truth(a[i] == b[i])
 	}
 }
 
-func and(y, a, b []uint8) {
-	a, b = a[:len(y)], b[:len(y)]
-	for i := range y {
-		y[i] = truth(a[i] != 0 && b[i] != 0)
-	}
-}
-
-func or(y, a, b []uint8) {
+// or is the same in every tier.
+func or(_ kern.Kernels, y, a, b []uint8) {
 	a, b = a[:len(y)], b[:len(y)]
 	for i := range y {
 		y[i] = truth(a[i] != 0 || b[i] != 0)

@@ -1,11 +1,6 @@
 package host
 
-import (
-	"math"
-	"unsafe"
-
-	"quill/recipes/dtype"
-)
+import "unsafe"
 
 // alignment is the alignment of buffers and of what is placed in a workspace:
 // a cache line, and enough for every element type.
@@ -61,22 +56,6 @@ type region struct{ off, n int }
 func (r region) f32(scratch []byte) []float32 { return as[float32](scratch[r.off : r.off+r.n]) }
 func (r region) i32(scratch []byte) []int32   { return as[int32](scratch[r.off : r.off+r.n]) }
 func (r region) of(scratch []byte) []byte     { return scratch[r.off : r.off+r.n] }
-
-// widen converts bf16 to f32, exactly.
-func widen(y []float32, x []uint16) {
-	x = x[:len(y)]
-	for i := range y {
-		y[i] = math.Float32frombits(uint32(x[i]) << 16)
-	}
-}
-
-// narrow rounds f32 to bf16.
-func narrow(y []uint16, x []float32) {
-	x = x[:len(y)]
-	for i := range y {
-		y[i] = dtype.ToBF16(x[i])
-	}
-}
 
 // sizeOf is the size of an element of T.
 func sizeOf[T any]() int {

@@ -10,36 +10,37 @@ import (
 // folding is a reduction: of a row, where the reduced dim is the fastest, and
 // else of slices in index order.
 type folding struct {
-	floats func(k kern.Kernels) func(x []float32) float32
+	floats func(k kern.Kernels, x []float32) float32
 	ints   func(acc int32, x []int32) int32
-	slices func(k kern.Kernels) func(y, a, b []float32) // y = a with b folded in
-	whole  func(y, a, b []int32)
+	// y = a with b folded in
+	slices func(k kern.Kernels, y, a, b []float32)
+	whole  func(k kern.Kernels, y, a, b []int32)
 	least  int // elements
 }
 
 var sums = folding{
-	floats: func(k kern.Kernels) func(x []float32) float32 { return k.Sum },
+	floats: kern.Kernels.Sum,
 	ints: func(acc int32, x []int32) int32 {
 		for _, v := range x {
 			acc += v
 		}
 		return acc
 	},
-	slices: func(k kern.Kernels) func(y, a, b []float32) { return k.Add },
-	whole:  add[int32],
+	slices: kern.Kernels.Add,
+	whole:  kern.Kernels.AddI32,
 }
 
 // maxima are NaN where any element is.
 var maxima = folding{
-	floats: func(k kern.Kernels) func(x []float32) float32 { return k.MaxOf },
+	floats: kern.Kernels.MaxOf,
 	ints: func(acc int32, x []int32) int32 {
 		for _, v := range x {
 			acc = max(acc, v)
 		}
 		return acc
 	},
-	slices: func(k kern.Kernels) func(y, a, b []float32) { return k.Max },
-	whole:  maximum[int32],
+	slices: kern.Kernels.Max,
+	whole:  kern.Kernels.MaxI32,
 	least:  1,
 }
 
@@ -70,20 +71,20 @@ func reduce(f folding) func(*node) (kernel, error) {
 			n.rows = func(*node) operation { return foldedInts(f.ints) }
 			return nil, nil
 		case axis == 0:
-			n.rows = func(n *node) operation { return foldedRows(n.kernels, f.floats(n.kernels), x.wide(), length) }
+			n.rows = func(n *node) operation { return foldedRows(f.floats, x.wide(), length) }
 			return nil, nil
 		case n.dt == dtype.I32:
-			return foldSlices(f.whole, inner, length, outer), nil
+			return foldSlices(n.kernels, f.whole, inner, length, outer), nil
 		case n.dt == dtype.F32:
-			return foldSlices(f.slices(n.kernels), inner, length, outer), nil
+			return foldSlices(n.kernels, f.slices, inner, length, outer), nil
 		}
-		return foldWideSlices(n, f.slices(n.kernels), inner, length, outer), nil
+		return foldWideSlices(n, f.slices, inner, length, outer), nil
 	}
 }
 
 // foldSlices reduces a dim with inner elements below it, which are taken a chunk
 // at a time.
-func foldSlices[T number](f func(y, a, b []T), inner, length, outer int) kernel {
+func foldSlices[T number](k kern.Kernels, f func(k kern.Kernels, y, a, b []T), inner, length, outer int) kernel {
 	chunks := (inner + chunk - 1) / chunk
 	return kernel{shared(outer*chunks, chunk*length, func(m *mem, from, to int) error {
 		x, y := as[T](m.in[0]), as[T](m.out[0])
@@ -96,7 +97,7 @@ func foldSlices[T number](f func(y, a, b []T), inner, length, outer int) kernel 
 				if i == 0 {
 					copy(acc, slice)
 				} else {
-					f(acc, acc, slice)
+					f(k, acc, acc, slice)
 				}
 			}
 		}
@@ -105,7 +106,7 @@ func foldSlices[T number](f func(y, a, b []T), inner, length, outer int) kernel 
 }
 
 // foldWideSlices is foldSlices of bf16.
-func foldWideSlices(n *node, f func(y, a, b []float32), inner, length, outer int) kernel {
+func foldWideSlices(n *node, f func(k kern.Kernels, y, a, b []float32), inner, length, outer int) kernel {
 	chunks := (inner + chunk - 1) / chunk
 	sum, tmp := n.reserveOwn(4*chunk), n.reserveOwn(4*chunk)
 	k := n.kernels
@@ -122,7 +123,7 @@ func foldWideSlices(n *node, f func(y, a, b []float32), inner, length, outer int
 					continue
 				}
 				k.Widen(buf, slice)
-				f(acc, acc, buf)
+				f(k, acc, acc, buf)
 			}
 			k.Narrow(y[o*inner+at:][:c], acc)
 		}

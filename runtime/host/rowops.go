@@ -280,7 +280,7 @@ func softmaxRows(k kern.Kernels, wide bool, n int) operation {
 }
 
 // foldedRows reduces rows in f32 to one element.
-func foldedRows(k kern.Kernels, f func(x []float32) float32, wide bool, n int) operation {
+func foldedRows(f func(k kern.Kernels, x []float32) float32, wide bool, n int) operation {
 	tmp := 0
 	if wide {
 		tmp = 4 * n
@@ -289,9 +289,9 @@ func foldedRows(k kern.Kernels, f func(x []float32) float32, wide bool, n int) o
 		y, x := t.lanes[o.out[0]], t.lanes[o.in[0]]
 		for r := range t.rows {
 			if wide {
-				rowOf[uint16](&y, r)[0] = dtype.ToBF16(f(t.widened(&x, r)))
+				rowOf[uint16](&y, r)[0] = dtype.ToBF16(f(t.kernels, t.widened(&x, r)))
 			} else {
-				rowOf[float32](&y, r)[0] = f(rowOf[float32](&x, r))
+				rowOf[float32](&y, r)[0] = f(t.kernels, rowOf[float32](&x, r))
 			}
 		}
 		return nil

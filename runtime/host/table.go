@@ -121,17 +121,17 @@ var table = map[string]row{
 
 	"add_fwd":  {types: numTypes, in: 2, out: 1, inPlace: 2, build: binary(zip2(kern.Kernels.Add, kern.Kernels.Add1), zip2(kern.Kernels.AddI32, kern.Kernels.AddI32s))},
 	"sub_fwd":  {types: numTypes, in: 2, out: 1, inPlace: 2, build: binary(zip2(kern.Kernels.Sub, kern.Kernels.Sub1), zip2(kern.Kernels.SubI32, kern.Kernels.SubI32s))},
-	"mult_fwd": {types: numTypes, in: 2, out: 1, inPlace: 2, build: binary(zip2(kern.Kernels.Mul, kern.Kernels.Mul1), zip1(mult[int32]))},
-	"div_fwd":  {types: numTypes, in: 2, out: 1, inPlace: 2, build: binary(zip2(kern.Kernels.Div, kern.Kernels.Div1), zip1(div[int32]))},
+	"mult_fwd": {types: numTypes, in: 2, out: 1, inPlace: 2, build: binary(zip2(kern.Kernels.Mul, kern.Kernels.Mul1), zip1(mult))},
+	"div_fwd":  {types: numTypes, in: 2, out: 1, inPlace: 2, build: binary(zip2(kern.Kernels.Div, kern.Kernels.Div1), zip1(div))},
 	"max_fwd":  {types: numTypes, in: 2, out: 1, inPlace: 2, build: binary(zip2(kern.Kernels.Max, kern.Kernels.Max1), zip2(kern.Kernels.MaxI32, kern.Kernels.MaxI32s))},
 	"min_fwd":  {types: numTypes, in: 2, out: 1, inPlace: 2, build: binary(zip2(kern.Kernels.Min, kern.Kernels.Min1), zip2(kern.Kernels.MinI32, kern.Kernels.MinI32s))},
 
-	"less_fwd":       {types: numTypes, in: 2, out: 1, build: compare(less[float32], zip2(kern.Kernels.LessI32, kern.Kernels.LessI32s))},
-	"less_equal_fwd": {types: numTypes, in: 2, out: 1, build: compare(lessEqual[float32], zip2(kern.Kernels.LessEqualI32, kern.Kernels.LessEqualI32s))},
-	"equal_fwd":      {types: numTypes, in: 2, out: 1, build: compare(equal[float32], zip2(kern.Kernels.EqualI32, kern.Kernels.EqualI32s))},
+	"less_fwd":       {types: numTypes, in: 2, out: 1, build: compare(less, zip2(kern.Kernels.LessI32, kern.Kernels.LessI32s))},
+	"less_equal_fwd": {types: numTypes, in: 2, out: 1, build: compare(lessEqual, zip2(kern.Kernels.LessEqualI32, kern.Kernels.LessEqualI32s))},
+	"equal_fwd":      {types: numTypes, in: 2, out: 1, build: compare(equal, zip2(kern.Kernels.EqualI32, kern.Kernels.EqualI32s))},
 
-	"and_fwd":   {types: predicates, in: 2, out: 1, inPlace: 2, build: logical(zip1(and))},
-	"or_fwd":    {types: predicates, in: 2, out: 1, inPlace: 2, build: logical(zip1(or))},
+	"and_fwd":   {types: predicates, in: 2, out: 1, inPlace: 2, build: logical(kern.Kernels.And8)},
+	"or_fwd":    {types: predicates, in: 2, out: 1, inPlace: 2, build: logical(or)},
 	"not_fwd":   {types: predicates, in: 1, out: 1, inPlace: 1, build: buildNot},
 	"where_fwd": {types: bitTypes, in: 3, out: 1, inPlace: 3, build: buildWhere},
 
