@@ -25,7 +25,8 @@ type fusion struct {
 	misfits  []int   // nodes that turned out not to fit into the present unit
 }
 
-// maxGroup bounds the nodes of a unit.
+// maxGroup is the number of nodes from which a unit does not grow. It may have a
+// few more: who joins brings those along that must execute with it.
 const maxGroup = 64
 
 // fuse makes the units of a program, last one first.

@@ -53,11 +53,18 @@ type fetch struct {
 	access
 	operand int
 	pairs   []pair
-	ld      int // bytes between rows of a matrix, 0 for no matrix
+	along   []axisPart // of the pairs, once axes are settled
+	ld      int        // bytes between rows of a matrix, 0 for no matrix
 }
 
 // pair says that a dimension of a fetch goes along axes.
 type pair struct{ axes, parts []part }
+
+// axisPart is the part along one axis.
+type axisPart struct {
+	axis int
+	part part
+}
 
 func newGroup(f *fusion, members []int) *group {
 	g := &group{f: f, members: members, inside: make(map[int]bool), root: members[len(members)-1], made: make(map[int]int)}

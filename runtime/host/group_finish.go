@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// errAxes says that values of a group do not have the same rows after all.
+// errAxes says that values of a group do not have the same rows after all, or
+// have more axes than there is room for.
 var errAxes = errors.New("axes do not match")
 
 // finish places the values of a group and makes its unit.
@@ -16,7 +17,9 @@ func (g *group) finish() (plan, error) {
 		return plan{}, err
 	}
 	k := &rowsKernel{kernels: g.f.p.device.kernels}
-	axes = g.lead(axes)
+	if axes = g.lead(axes); len(axes) > firstOnly {
+		return plan{}, errAxes
+	}
 	for _, a := range axes {
 		k.axes = append(k.axes, a.n)
 	}
@@ -125,10 +128,15 @@ func (g *group) settle() ([]part, error) {
 	for again := true; again; {
 		again = false
 		for i := range g.reads {
-			for _, p := range g.reads[i].pairs {
-				if _, _, err := g.align(p, func() { again = true }); err != nil {
+			r := &g.reads[i]
+			r.along = r.along[:0]
+			for _, p := range r.pairs {
+				along, split, err := g.align(p)
+				if err != nil {
 					return nil, err
 				}
+				again = again || split
+				r.along = append(r.along, along...)
 			}
 		}
 	}
@@ -150,34 +158,32 @@ func (g *group) settle() ([]part, error) {
 }
 
 // align finds the part of a fetch along each axis. Where an axis is longer than
-// a part, it is split and changed called; the result is then of no use.
-func (g *group) align(p pair, changed func()) (axes, parts []part, err error) {
-	axes = g.leaves(p.axes)
+// a part, it is split instead.
+func (g *group) align(p pair) (along []axisPart, split bool, err error) {
 	rest := slices.Clone(p.parts)
-	for i := 0; i < len(axes); i++ {
+	for _, a := range g.leaves(p.axes) {
 		if len(rest) == 0 {
-			return nil, nil, errAxes
+			return nil, false, errAxes
 		}
-		a, b := axes[i], rest[0]
+		b := rest[0]
 		switch {
 		case a.n == b.n:
-			parts, rest = append(parts, b), rest[1:]
+			along, rest = append(along, axisPart{a.axis, b}), rest[1:]
 		case b.n%a.n == 0 && b.index == none:
 			low, high, _ := cut(b, a.n)
-			parts = append(parts, low)
+			along = append(along, axisPart{a.axis, low})
 			rest[0] = high
 		case a.n%b.n == 0:
 			g.cut(a, b.n)
-			changed()
-			return nil, nil, nil
+			return nil, true, nil
 		default:
-			return nil, nil, errAxes
+			return nil, false, errAxes
 		}
 	}
 	if len(rest) > 0 {
-		return nil, nil, errAxes
+		return nil, false, errAxes
 	}
-	return axes, parts, nil
+	return along, false, nil
 }
 
 // spot is where the rows of a fetch are by axis.
@@ -190,21 +196,15 @@ func (g *group) spot(r *fetch, axes []part) (rowsSpot, error) {
 	for _, p := range r.picked {
 		pick(firstOnly, p)
 	}
-	for _, p := range r.pairs {
-		own, parts, err := g.align(p, func() {})
-		if err != nil {
-			return s, err
-		}
-		for i, a := range own {
-			at := slices.IndexFunc(axes, func(x part) bool { return x.axis == a.axis })
-			if at < 0 {
-				return s, errAxes
-			}
-			if parts[i].index == none {
-				s.strides[at] += parts[i].stride
-				continue
-			}
-			pick(at, parts[i])
+	for _, p := range r.along {
+		at := slices.IndexFunc(axes, func(x part) bool { return x.axis == p.axis })
+		switch {
+		case at < 0:
+			return s, errAxes
+		case p.part.index == none:
+			s.strides[at] += p.part.stride
+		default:
+			pick(at, p.part)
 		}
 	}
 	return s, nil
@@ -217,15 +217,9 @@ func (g *group) lead(axes []part) []part {
 	fits := func(a int) bool {
 		for i := range g.reads {
 			r := &g.reads[i]
-			for _, p := range r.pairs {
-				own, parts, err := g.align(p, func() {})
-				if err != nil {
+			for _, p := range r.along {
+				if p.axis == axes[a].axis && (p.part.index != none || r.ld != 0 && p.part.stride != 0) {
 					return false
-				}
-				for k := range own {
-					if own[k].axis == axes[a].axis && (parts[k].index != none || r.ld != 0 && parts[k].stride != 0) {
-						return false
-					}
 				}
 			}
 		}

@@ -148,11 +148,12 @@ func (k *rowsKernel) position(t *tile, u int) error {
 	return nil
 }
 
-// firstOnly is an axis of one element.
-const firstOnly = maxAxes - 1
-
-// maxAxes is more than a group of tensors of maxRank dims ever has.
-const maxAxes = 32
+// maxAxes is more than the axes of a group: the last one, firstOnly, is of one
+// element.
+const (
+	maxAxes   = 32
+	firstOnly = maxAxes - 1
+)
 
 // lane sets where the rows at a place along the axes begin.
 func (s *rowsSpot) lane(m *mem, l *lane, at *[maxAxes]int) error {
