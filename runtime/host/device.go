@@ -217,16 +217,6 @@ func (d *Device) Bytes(rank int, b recipes.Buffer) []byte {
 	return d.ranks[rank].buffers[b]
 }
 
-// Launch binds and runs a program once on all ranks. A launch that is repeated
-// is better prepared with Bind.
-func (d *Device) Launch(ctx context.Context, p *Program, b []recipes.Binding) error {
-	l, err := d.Bind(p, b)
-	if err != nil {
-		return err
-	}
-	return l.Run(ctx)
-}
-
 // Close stops the threads and drops the device's memory. It waits for a running
 // launch.
 func (d *Device) Close() error {

@@ -78,7 +78,7 @@ func TestCancelled(t *testing.T) {
 	cancel()
 	as[float32](d.Bytes(1, recipes.Arena))[0] = 4
 	require.ErrorIs(t, l.Run(ctx), context.Canceled)
-	require.ErrorIs(t, d.Launch(ctx, p, bindings(r)), context.Canceled)
+	require.ErrorIs(t, d.launchOnce(ctx, p, bindings(r)), context.Canceled)
 	require.ErrorIs(t, d.Collective(ctx, &recipes.Collective{}), context.Canceled)
 	require.EqualValues(t, -3, as[float32](d.Bytes(1, recipes.Arena)[offsets[1]:])[0])
 }
@@ -134,8 +134,8 @@ func TestWorkspaceGrows(t *testing.T) {
 		return l
 	}
 	small, large := build(4), build(1000)
-	require.EqualValues(t, 64, small.program.Workspace())
-	require.EqualValues(t, 4032, large.program.Workspace())
+	require.EqualValues(t, 64, small.program.workspace)
+	require.EqualValues(t, 4032, large.program.workspace)
 	for r := range 2 {
 		require.Len(t, d.ranks[r].workspace, 4032)
 		m := as[float32](d.Bytes(r, recipes.Arena))
@@ -223,7 +223,7 @@ func TestConcurrentUse(t *testing.T) {
 			for range 20 {
 				p, err := d.Load(r)
 				if err == nil {
-					err = d.Launch(context.Background(), p, bindings(r))
+					err = d.launchOnce(context.Background(), p, bindings(r))
 				}
 				if err == nil {
 					err = d.Collective(context.Background(), &recipes.Collective{Kind: recipes.AllReduce, DType: f32, Count: 64})
@@ -529,7 +529,7 @@ func TestFusedIndexErrorNamesItsNode(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, unfused, len(p.units) > 1, name)
 			copy(as[int32](d.Bytes(0, recipes.Arena)[128:]), []int32{0, 5, 1})
-			err = d.Launch(context.Background(), p, bindings(&m.Recipe))
+			err = d.launchOnce(context.Background(), p, bindings(&m.Recipe))
 			require.ErrorContains(t, err, c.node, "%s, unfused %v", name, unfused)
 			require.ErrorContains(t, err, ": index 5 is outside 0 to ", name)
 		}

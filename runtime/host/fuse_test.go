@@ -28,7 +28,7 @@ func runOn(t testing.TB, o Options, r *recipes.Recipe, mem map[recipes.Buffer][]
 		copy(d.Bytes(0, b), m)
 	}
 	fill(d.ranks[0].workspace, 0xff)
-	require.NoError(t, d.Launch(context.Background(), p, bindings(r)))
+	require.NoError(t, d.launchOnce(context.Background(), p, bindings(r)))
 	out := make(map[recipes.Buffer][]byte)
 	for b := range mem {
 		out[b] = slices.Clone(d.Bytes(0, b))

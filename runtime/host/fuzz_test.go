@@ -48,8 +48,8 @@ func FuzzLoad(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if p.Workspace() > d.limit || int64(len(d.ranks[0].workspace)) > d.limit {
-			t.Fatalf("workspace of %d bytes", p.Workspace())
+		if p.workspace > d.limit || int64(len(d.ranks[0].workspace)) > d.limit {
+			t.Fatalf("workspace of %d bytes", p.workspace)
 		}
 		l, err := d.Bind(p, bindings(r))
 		if err != nil {

@@ -18,7 +18,6 @@ type Launch struct {
 	bases [][][]byte
 	// weights are, by rank, where each operand in the weights lies.
 	weights [][]*byte
-	faults  []fault // by thread
 }
 
 // fault is a unit that failed.
@@ -60,7 +59,7 @@ func (d *Device) Bind(p *Program, b []recipes.Binding) (*Launch, error) {
 	if d.closed {
 		return nil, ErrClosed
 	}
-	l := &Launch{program: p, bases: make([][][]byte, len(d.ranks)), weights: make([][]*byte, len(d.ranks)), faults: make([]fault, len(d.crew.threads))}
+	l := &Launch{program: p, bases: make([][][]byte, len(d.ranks)), weights: make([][]*byte, len(d.ranks))}
 	for k := range d.ranks {
 		bases := make([][]byte, len(b)+1)
 		for i := range b {
@@ -142,7 +141,9 @@ func (l *Launch) Run(ctx context.Context) error {
 		return err
 	}
 	defer d.mu.Unlock()
-	clear(l.faults)
+	for _, t := range d.crew.threads {
+		t.fault = fault{}
+	}
 	d.launch = l
 	if d.trace != nil {
 		d.trace.launches++
@@ -155,19 +156,16 @@ func (l *Launch) Run(ctx context.Context) error {
 // fault is the error of the first failing unit of the first failing rank.
 func (l *Launch) fault() error {
 	var first *fault
-	for i := range l.faults {
-		f := &l.faults[i]
-		if f.err == nil {
-			continue
-		}
-		if first == nil || f.rank < first.rank || f.rank == first.rank && f.unit < first.unit {
+	p := l.program
+	for _, t := range p.device.crew.threads {
+		f := &t.fault
+		if f.err != nil && (first == nil || f.rank < first.rank || f.rank == first.rank && f.unit < first.unit) {
 			first = f
 		}
 	}
 	if first == nil {
 		return nil
 	}
-	p := l.program
 	node := p.units[first.unit].node
 	var e *indexError
 	if errors.As(first.err, &e) {
@@ -177,8 +175,8 @@ func (l *Launch) fault() error {
 }
 
 // runRank executes thread t's part of the launch on one rank; false if the
-// launch failed. A panic in a kernel is a fault of the unit, not of the process.
-func (l *Launch) runRank(r int, t *thread, team *barrier) (ok bool) {
+// launch failed.
+func (l *Launch) runRank(r int, t *thread, team *barrier) bool {
 	p := l.program
 	d := p.device
 	bases := l.bases[r]
@@ -188,16 +186,30 @@ func (l *Launch) runRank(r int, t *thread, team *barrier) (ok bool) {
 	if !team.wait() {
 		return false
 	}
-	at := 0
+	t.mem.launch, t.mem.rank, t.mem.device = l, r, d
+	at, err := l.runUnits(t, team)
+	if err != nil {
+		t.fault = fault{r, at, err}
+		team.failed.Store(true)
+	}
+	return err == nil && at == len(p.units)
+}
+
+// runUnits executes thread t's share of every unit, and returns how many it has
+// come through: not all if another thread failed. A panic in a kernel is a fault
+// of the unit, not of the process.
+func (l *Launch) runUnits(t *thread, team *barrier) (at int, err error) {
+	p := l.program
+	m := &t.mem
+	var trace *Trace
+	if t == p.device.crew.threads[0] {
+		trace = p.device.trace
+	}
 	defer func() {
 		if v := recover(); v != nil {
-			l.fail(t, team, r, at, fmt.Errorf("panic: %v", v))
-			ok = false
+			err = fmt.Errorf("panic: %v", v)
 		}
 	}()
-	m := &t.mem
-	m.launch, m.rank, m.device = l, r, d
-	traced := d.trace != nil && t == d.crew.threads[0]
 	var begun time.Duration
 	parallel := false // the stage before
 	for ; at < len(p.units); at++ {
@@ -207,10 +219,10 @@ func (l *Launch) runRank(r int, t *thread, team *barrier) (ok bool) {
 			st := &u.stages[s]
 			n := min(int(team.size), st.threads)
 			if (parallel || n > 1) && !team.wait() {
-				return false
+				return at, nil
 			}
-			if traced && s == 0 {
-				begun = d.trace.mark()
+			if trace != nil && s == 0 {
+				begun = trace.mark()
 			}
 			parallel = n > 1
 			if t.id >= n {
@@ -221,28 +233,17 @@ func (l *Launch) runRank(r int, t *thread, team *barrier) (ok bool) {
 				ready = true
 			}
 			if err := st.run(m, t.id*st.units/n, (t.id+1)*st.units/n); err != nil {
-				l.fail(t, team, r, at, err)
-				return false
+				return at, err
 			}
 		}
-		if traced {
-			d.trace.add(r, u, begun, m)
+		if trace != nil {
+			trace.add(m, u, begun)
 		}
 	}
-	if traced {
-		d.trace.mark()
+	if trace != nil {
+		trace.mark()
 	}
-	return true
-}
-
-// fail notes that unit at failed and lets the rest of the team stop.
-func (l *Launch) fail(t *thread, team *barrier, rank, at int, err error) {
-	for i, other := range l.program.device.crew.threads {
-		if other == t {
-			l.faults[i] = fault{rank, at, err}
-		}
-	}
-	team.failed.Store(true)
+	return at, nil
 }
 
 // set resolves the operands of a unit.

@@ -186,7 +186,7 @@ func (c *testCase) run(t testing.TB) [][]byte {
 		}
 	}
 	before := slices.Clone(mem)
-	require.NoError(t, d.Launch(context.Background(), p, []recipes.Binding{{Buffer: recipes.Arena}}))
+	require.NoError(t, d.launchOnce(context.Background(), p, []recipes.Binding{{Buffer: recipes.Arena}}))
 	var out [][]byte
 	for i, v := range c.out {
 		at := offsets[k+i]

@@ -49,9 +49,6 @@ const (
 	weightsBase = -2
 )
 
-// Workspace is the number of bytes a rank's workspace needs.
-func (p *Program) Workspace() int64 { return p.workspace }
-
 // Load resolves a recipe: it checks every node against what its GUID takes,
 // turns views into aliases, places the workspace and makes room for it on
 // every rank. The recipe must not change afterwards.

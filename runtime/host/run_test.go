@@ -38,3 +38,12 @@ func bindings(r *recipes.Recipe) []recipes.Binding {
 func newDevice(ranks int, bytes map[recipes.Buffer]int64, threads int) (*Device, error) {
 	return New(Options{Ranks: ranks, Bytes: bytes, Threads: threads})
 }
+
+// launchOnce binds and runs a program.
+func (d *Device) launchOnce(ctx context.Context, p *Program, b []recipes.Binding) error {
+	l, err := d.Bind(p, b)
+	if err != nil {
+		return err
+	}
+	return l.Run(ctx)
+}

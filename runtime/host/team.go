@@ -14,6 +14,8 @@ type thread struct {
 	id   int // its number in the team
 	mem  mem
 
+	fault fault // why it left the launch
+
 	// parked is set while the goroutine sleeps on wake.
 	parked atomic.Bool
 	wake   chan struct{}

@@ -36,7 +36,7 @@ func (c *testCase) divided(t testing.TB, threads int) [][]byte {
 			k++
 		}
 	}
-	require.NoError(t, d.Launch(context.Background(), p, []recipes.Binding{{Buffer: recipes.Arena}}))
+	require.NoError(t, d.launchOnce(context.Background(), p, []recipes.Binding{{Buffer: recipes.Arena}}))
 	var out [][]byte
 	for i, v := range c.out {
 		at := offsets[k+i]

@@ -49,12 +49,12 @@ func (t *Trace) mark() time.Duration {
 }
 
 // add records that a unit began.
-func (t *Trace) add(rank int, u *unit, begun time.Duration, m *mem) {
+func (t *Trace) add(m *mem, u *unit, begun time.Duration) {
 	if len(t.Events) == cap(t.Events) {
 		t.Dropped++
 		return
 	}
-	e := Event{Launch: t.launches, Rank: int32(rank), Unit: &u.info, Start: begun}
+	e := Event{Launch: t.launches, Rank: int32(m.rank), Unit: &u.info, Start: begun}
 	if u.experts != nil {
 		e.Experts = int32(u.experts(m))
 	}

@@ -117,7 +117,7 @@ func TestUpdateInPlaceThroughViews(t *testing.T) {
 		require.Equal(t, -want[i], out[i])
 	}
 	require.Len(t, p.units, 2, "views cost nothing")
-	require.Zero(t, p.Workspace())
+	require.Zero(t, p.workspace)
 }
 
 // The view of a state keeps the value it had, even after the update.
@@ -133,7 +133,7 @@ func TestViewReadAfterUpdateIsACopy(t *testing.T) {
 	}
 	require.Equal(t, count(100, 4), kv[8:12])
 	require.Len(t, p.units, 3)
-	require.EqualValues(t, 128, p.Workspace())
+	require.EqualValues(t, 128, p.workspace)
 }
 
 // A slice of the state that is written back elsewhere is copied first.
@@ -222,10 +222,10 @@ func TestPlacementKeepsValues(t *testing.T) {
 			}
 			fill(d.ranks[0].workspace, 0xa5)
 			for range 2 { // the second time over what the first left
-				require.NoError(t, d.Launch(context.Background(), p, bindings(r)), "seed %d", seed)
+				require.NoError(t, d.launchOnce(context.Background(), p, bindings(r)), "seed %d", seed)
 			}
 			results[private] = slices.Concat(d.Bytes(0, recipes.Arena), d.Bytes(0, recipes.KV))
-			sizes[private] = p.Workspace()
+			sizes[private] = p.workspace
 			require.NoError(t, d.Close())
 		}
 		require.True(t, slices.Equal(results[false], results[true]), "seed %d", seed)
