@@ -110,6 +110,17 @@ func TestBigramNonFiniteWeights(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
+// Ranks have equally many threads.
+func TestSessionThreads(t *testing.T) {
+	bundle, model, _, _ := bigram(t)
+	for want, asked := range map[int]int{1: 1, ranks: ranks, 2 * ranks: 3*ranks - 1} {
+		s, err := Open(ctx, bundle, Options{Model: model, Threads: asked})
+		require.NoError(t, err)
+		require.Equal(t, want, s.Threads())
+		require.NoError(t, s.Close())
+	}
+}
+
 func TestHostDeviceBounds(t *testing.T) {
 	d, err := NewHostDevice(host.Options{Ranks: 1, Bytes: map[recipes.Buffer]int64{recipes.KV: 8}})
 	require.NoError(t, err)

@@ -30,8 +30,11 @@ type Options struct {
 	// ranks. Calls do not overlap and done never shrinks.
 	Progress func(done, total int64)
 	// Threads is the number of threads of the CPU device; 0 is one a processor.
-	// Unfused makes it execute every node on its own. Neither changes a result.
+	// More than one a rank are rounded down to a multiple of the ranks. No result
+	// depends on it.
 	Threads int
+	// Unfused makes the CPU device execute every node on its own. Results are the
+	// same, as docs/nodes.md says.
 	Unfused bool
 	// NewDevice makes the device; nil is the CPU device. Buffers begin zeroed, and
 	// all weights are copied to it.

@@ -104,6 +104,14 @@ func (s *Session) Info() Info {
 	}
 }
 
+// Threads is the number of threads of the CPU device; zero on others.
+func (s *Session) Threads() int {
+	if d, ok := s.dev.(hostDevice); ok {
+		return d.Threads()
+	}
+	return 0
+}
+
 // Trace makes the CPU device record what its units do in t, until it is called
 // with nil. It is an error on other devices and ErrBusy while a step runs.
 func (s *Session) Trace(t *host.Trace) error {

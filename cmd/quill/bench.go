@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	goruntime "runtime"
 	"runtime/debug"
 	"runtime/pprof"
 	"time"
@@ -143,14 +142,6 @@ func (o *benchOptions) run(ctx context.Context, stderr io.Writer) (*benchReport,
 	return r, nil
 }
 
-// usedThreads is how many threads the device has.
-func (o *benchOptions) usedThreads() int {
-	if o.threads > 0 {
-		return o.threads
-	}
-	return goruntime.GOMAXPROCS(0)
-}
-
 // measured is what the runs gave.
 type measured struct {
 	roofs           roofs
@@ -169,7 +160,7 @@ func (o *benchOptions) measure(ctx context.Context, s *runtime.Session, k kern.K
 		}
 	}
 	m := &measured{}
-	if err := m.runBetweenRoofs(ctx, b, newRoofMeter(k, o.usedThreads(), s.Info().Precision)); err != nil {
+	if err := m.runBetweenRoofs(ctx, b, newRoofMeter(k, s.Threads(), s.Info().Precision)); err != nil {
 		return nil, err
 	}
 	return m, m.record(ctx, b)

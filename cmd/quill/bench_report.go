@@ -63,7 +63,7 @@ func (o *benchOptions) report(s *runtime.Session, c *inkling.Config, k kern.Kern
 	info := s.Info()
 	r := &benchReport{
 		Bundle: o.bundle, Precision: info.Precision, Ranks: info.Deployment.TensorParallel,
-		CPU: cpuName(), Kernels: k.Tier().String(), Threads: o.usedThreads(),
+		CPU: cpuName(), Kernels: k.Tier().String(), Threads: s.Threads(),
 		Memory: s.Memory(), Roofs: m.roofs,
 	}
 	elem := int64(2)

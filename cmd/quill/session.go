@@ -23,8 +23,8 @@ func (o *modelFlags) add(cmd *cobra.Command) {
 	f.StringVar(&o.model, "model", "", "directory of the checkpoint: config.json and safetensors")
 	f.StringVar(&o.precision, "precision", "", "recipe set to use, bf16 or f32 (default: the bundle's first)")
 	f.StringVar(&o.weights, "weights", "", "file that quill pack made, or "+runtime.NoWeights+" (default: the one beside the bundle, if it fits)")
-	f.IntVar(&o.threads, "threads", 0, "threads of the CPU device; no result depends on it (default: one a processor)")
-	f.BoolVar(&o.unfused, "unfused", false, "execute every node on its own, which is slower and gives the same")
+	f.IntVar(&o.threads, "threads", 0, "threads of the CPU device, rounded down to a multiple of the ranks unless there are fewer; no result depends on it (default: one a processor)")
+	f.BoolVar(&o.unfused, "unfused", false, "execute every node on its own, which is slower and gives the same (docs/nodes.md has the one exception)")
 }
 
 // check refuses values that no session has.

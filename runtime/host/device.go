@@ -7,8 +7,9 @@
 //	Run    executes: nothing is resolved, nothing is allocated
 //
 // docs/nodes.md is the law of what each node means. Results are a function of
-// the inputs alone: they depend neither on the number of threads nor on whether
-// nodes are fused nor, for a row of a batch, on the other rows.
+// the inputs alone: they depend neither on the number of threads nor, for a row
+// of a batch, on the other rows, nor on whether nodes are fused, with the one
+// exception stated there.
 package host
 
 import (
@@ -44,10 +45,12 @@ type Options struct {
 	// Bytes is the size of each buffer of a rank; buffers that are missing are
 	// empty.
 	Bytes map[recipes.Buffer]int64
-	// Threads is the number of threads over all ranks; 0 is GOMAXPROCS. Results
-	// do not depend on it.
+	// Threads is the number of threads over all ranks; 0 is GOMAXPROCS. More than
+	// one a rank are rounded down to a multiple of Ranks. Results do not depend on
+	// it.
 	Threads int
-	// Unfused executes every node on its own. Results are the same.
+	// Unfused executes every node on its own. Results are the same, as
+	// docs/nodes.md says.
 	Unfused bool
 	// Weights returns the memory of one rank's weights, where it is not one
 	// buffer of the device: spans sorted by offset that do not overlap. What no

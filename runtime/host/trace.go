@@ -29,7 +29,7 @@ type UnitInfo struct {
 	Recipe       string
 	Nodes        int
 	Span         bool  // leaves out keys that no row of a tile sees
-	WeightBytes  int64 // that it reads, without experts
+	WeightBytes  int64 // of a matrix that it reads once, without experts
 	ExpertBytes  int64 // of one expert
 	Flops        int64 // of products, without experts
 	ExpertFlops  int64 // of products, of all experts
