@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -145,6 +146,9 @@ func TestProcField(t *testing.T) {
 	t.Parallel()
 	require.Empty(t, procField(filepath.Join(t.TempDir(), "none"), "key"))
 	require.Empty(t, procField("bench_test.go", "no such key"))
+	path := filepath.Join(t.TempDir(), "some")
+	require.NoError(t, os.WriteFile(path, []byte("key name\t: wrong\nno pair\nkey\t: a: b \nkey: second\n"), 0o600))
+	require.Equal(t, "a: b", procField(path, "key"))
 }
 
 func TestCancelledBenchWritesNothing(t *testing.T) {

@@ -79,6 +79,7 @@ type unitArgs struct {
 	Node    string `json:"node,omitempty"`
 	Origin  string `json:"origin,omitempty"`
 	Nodes   int    `json:"nodes"`
+	Span    bool   `json:"span,omitempty"` // hidden keys are left out
 	Bytes   int64  `json:"weight_bytes,omitempty"`
 	Flops   int64  `json:"flops,omitempty"`
 	Experts int32  `json:"experts,omitempty"`
@@ -160,7 +161,7 @@ func (c *chrome) launches(pid, rank int, events []host.Event) {
 func (c *chrome) unit(pid, rank int, e *host.Event) {
 	u := e.Unit
 	c.complete("unit", u.Kind, pid, rank, e.Start, e.End, unitArgs{
-		Node: u.Name, Origin: u.Origin, Nodes: u.Nodes, Experts: e.Experts,
+		Node: u.Name, Origin: u.Origin, Nodes: u.Nodes, Span: u.Span, Experts: e.Experts,
 		Bytes: u.WeightBytes + int64(e.Experts)*u.ExpertBytes, Flops: u.Flops + u.ExpertFlops,
 	})
 }

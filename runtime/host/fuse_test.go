@@ -124,6 +124,7 @@ func TestAttentionIsOneUnit(t *testing.T) {
 				if p.units[i].info.Kind == "rows and products" {
 					spans++
 					require.Greater(t, p.units[i].info.Nodes, 8)
+					require.True(t, p.units[i].info.Span, "%+v", c)
 				}
 			}
 			require.Equal(t, 1, spans, "units: %d", len(p.units))
