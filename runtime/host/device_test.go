@@ -260,11 +260,11 @@ func TestRunAllocatesNothing(t *testing.T) {
 
 // Every GUID's kernels run without allocating.
 func TestKernelsAllocateNothing(t *testing.T) {
-	for name, row := range table {
+	for name, spec := range table {
 		g := newGen(11)
 		for range 10 {
 			c := oracles[name](g)
-			if row.types != nil {
+			if spec.types != nil {
 				name := name + "_" + c.guid
 				c.guid = name
 			} else {

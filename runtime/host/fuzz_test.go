@@ -13,11 +13,11 @@ import (
 // panic and within the device's limit; what loads and binds must run without a
 // panic in a kernel.
 func FuzzLoad(f *testing.F) {
-	for name, row := range table {
+	for name, spec := range table {
 		g := newGen(9)
 		for range 2 {
 			c := oracles[name](g)
-			if row.types != nil {
+			if spec.types != nil {
 				c.guid = name + "_" + c.guid
 			} else {
 				c.guid = name

@@ -32,7 +32,7 @@ func (g *group) finish() (plan, error) {
 	}
 	k.join()
 	k.span = g.keys()
-	g.place(k)
+	g.allot(k)
 	g.lanes(k)
 	k.ops = g.ops
 	u := plan{
@@ -296,8 +296,8 @@ const budget = 384 << 10
 // multiplied by.
 const tileRows, productRows = 1024, 32
 
-// place finds memory for the values of a tile, and says how many rows it has.
-func (g *group) place(k *rowsKernel) {
+// allot finds memory for the values of a tile, and says how many rows it has.
+func (g *group) allot(k *rowsKernel) {
 	buffers := g.buffers()
 	width := 0
 	for _, n := range buffers {

@@ -50,7 +50,7 @@ func TestKernels(t *testing.T) {
 	}
 }
 
-// Each row of the table has an oracle.
+// Each entry of the table has an oracle.
 func TestOraclesComplete(t *testing.T) {
 	for name := range table {
 		if oracles[name] == nil {

@@ -127,7 +127,7 @@ func (p *Program) checkShared(b []recipes.Binding) error {
 		}
 		spots[t] = s
 	}
-	if h := p.trace(spots); h != nil {
+	if h := p.hazard(spots); h != nil {
 		return h.err(p)
 	}
 	return nil

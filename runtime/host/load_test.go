@@ -38,7 +38,7 @@ func TestLoadRefusesMutations(t *testing.T) {
 		"gemm out 0 type": true, "batch_gemm out 0 type": true, // bf16 or f32 result
 		"constant out dims": true,
 	}
-	for name, row := range table {
+	for name, spec := range table {
 		g := newGen(7)
 		for range 15 {
 			c := oracles[name](g)
@@ -46,7 +46,7 @@ func TestLoadRefusesMutations(t *testing.T) {
 				continue
 			}
 			c.guid = name
-			if row.types != nil {
+			if spec.types != nil {
 				c.guid += "_" + append(c.in, c.out...)[map[bool]int{true: 1}[name == "where_fwd"]].dt.String()
 			}
 			good, _ := c.recipe()
@@ -117,7 +117,7 @@ func TestLoadRefusesMutations(t *testing.T) {
 					r.Sections[0].Size *= 4
 				})
 			}
-			if row.params == nil {
+			if spec.params == nil {
 				refuse("parameters", func(_ *recipes.Recipe, n *recipes.Node) { n.Params = params("synGEMMParams") })
 				continue
 			}

@@ -38,7 +38,7 @@ const worthwhile = 1 << 14
 // it.
 type node struct {
 	index   int
-	row     *row
+	spec    *spec
 	name    string     // the GUID
 	where   string     // names recipe, node, GUID and origin in errors
 	dt      dtype.Type // the GUID's suffix; Invalid if it has none

@@ -82,7 +82,7 @@ func (d *Device) load(r *recipes.Recipe, private bool) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	aliases, err := p.settle(candidates, private)
+	aliases, err := p.chooseViews(candidates, private)
 	if err != nil {
 		return nil, err
 	}
@@ -134,11 +134,11 @@ func (p *Program) build() (nodes []*node, candidates []candidate, err error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		if n.kernel, err = n.row.build(n); err != nil {
+		if n.kernel, err = n.spec.build(n); err != nil {
 			return nil, nil, err
 		}
 		nodes[i] = n
-		p.inPlace[i] = n.row.inPlace
+		p.inPlace[i] = n.spec.inPlace
 		for _, t := range r.Nodes[i].Out {
 			if s := r.Tensors[t].Section; s >= 0 {
 				p.written[s] = true
@@ -290,21 +290,21 @@ func (p *Program) slot(t int) slot {
 	return slot{spot.space, spot.at, spot.n}
 }
 
-// resolve describes node i to kernel constructors and finds its row.
+// resolve describes node i to kernel constructors and finds its spec.
 func (p *Program) resolve(i int) (*node, error) {
 	r := p.recipe
 	src := &r.Nodes[i]
 	n := &node{index: i, name: src.GUID, where: where(r, i), params: src.Params, kernels: p.device.kernels, threads: p.device.crew.size}
-	row, dt, err := lookup(src.GUID)
+	spec, dt, err := lookup(src.GUID)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", n.where, err)
 	}
-	n.row, n.dt = row, dt
+	n.spec, n.dt = spec, dt
 	n.in, n.out = operands(r, "in", src.In), operands(r, "out", src.Out)
-	if err := row.count(n); err != nil {
+	if err := spec.count(n); err != nil {
 		return nil, err
 	}
-	return n, row.params.check(n)
+	return n, spec.params.check(n)
 }
 
 func operands(r *recipes.Recipe, kind string, tensors []int) []operand {

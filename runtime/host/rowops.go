@@ -267,7 +267,7 @@ func softmaxRows(k kern.Kernels, wide bool, n int) operation {
 				}
 			}
 			top := k.MaxOf(line)
-			if top < t.floor {
+			if top < t.least {
 				return errHidden
 			}
 			softmax(k, line, top)
@@ -367,8 +367,8 @@ func pickedRows[T any](by indices) operation {
 // errHidden says that a tile needs the keys that it left out; see group.span.
 var errHidden = errors.New("hidden keys matter")
 
-// multiply multiplies the rows of a tile by a matrix, or some by each of a few.
-type multiply struct {
+// rowProduct multiplies the rows of a tile by a matrix, or some by each of a few.
+type rowProduct struct {
 	n, k       int
 	transposed bool // B is [n, k]
 	wide       bool // bf16 operands
@@ -378,7 +378,7 @@ type multiply struct {
 }
 
 // newProduct reserves memory for tiles of up to rows rows.
-func newProduct(k kern.Kernels, p multiply, rows int) operation {
+func newProduct(k kern.Kernels, p rowProduct, rows int) operation {
 	tmp := 0
 	if p.transposed {
 		size := arithmetic{k, p.wide}.dotsScratch(rows, p.k) // tiles at the end are lower
@@ -396,7 +396,7 @@ func newProduct(k kern.Kernels, p multiply, rows int) operation {
 			every = b.every
 		}
 		if b.every != 0 {
-			b.fetch(p.rows(&y, &a), t.rows/b.every)
+			b.prefetch(p.rows(&y, &a), t.rows/b.every)
 		}
 		for r := 0; ; {
 			p.run(t, min(every, t.rows-r), &y, &a, &b)
@@ -409,7 +409,7 @@ func newProduct(k kern.Kernels, p multiply, rows int) operation {
 }
 
 // rows is the number of rows of the matrix.
-func (p *multiply) rows(y, a *lane) int {
+func (p *rowProduct) rows(y, a *lane) int {
 	if p.transposed {
 		return y.n
 	}
@@ -418,7 +418,7 @@ func (p *multiply) rows(y, a *lane) int {
 
 // run multiplies rows; y has n elements a row, and the matrix as many rows if it
 // is transposed and a has as many elements a row otherwise.
-func (p *multiply) run(t *tile, rows int, y, a, b *lane) {
+func (p *rowProduct) run(t *tile, rows int, y, a, b *lane) {
 	n, k := y.n, a.n
 	var out []float32
 	ldy := n
@@ -442,10 +442,10 @@ func (p *multiply) run(t *tile, rows int, y, a, b *lane) {
 	}
 }
 
-// fetch reads matrices that lie beside each other, row by row, into a near cache:
+// prefetch reads matrices that lie beside each other, row by row, into a near cache:
 // one at a time, each would be read in pieces that lie far apart, at a fraction of
 // the speed of memory.
-func (l *lane) fetch(rows, matrices int) {
+func (l *lane) prefetch(rows, matrices int) {
 	if l.stride == matrices*l.step {
 		kern.Read(elems[byte](l.p, rows*l.stride))
 	}

@@ -95,7 +95,7 @@ func (k *rowsKernel) tile(t *tile, u int) error {
 	if err := k.position(t, u); err != nil {
 		return err
 	}
-	t.floor = float32(math.Inf(-1))
+	t.least = float32(math.Inf(-1))
 	if k.span != nil && k.restrict(t) {
 		err := k.execute(t)
 		if err != errHidden {
@@ -104,7 +104,7 @@ func (k *rowsKernel) tile(t *tile, u int) error {
 		if err := k.position(t, u); err != nil {
 			return err
 		}
-		t.floor = float32(math.Inf(-1))
+		t.least = float32(math.Inf(-1))
 	}
 	return k.execute(t)
 }

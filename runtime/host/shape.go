@@ -77,7 +77,7 @@ func buildTranspose(n *node) (kernel, error) {
 		return nil, err
 	}
 	n.move = movement{kind: moveTranspose, perm: perm}
-	return gatherKernel(y, newPattern(y.dims, strides), 0), nil
+	return patternKernel(y, newPattern(y.dims, strides), 0), nil
 }
 
 func buildBroadcast(n *node) (kernel, error) {
@@ -94,7 +94,7 @@ func buildBroadcast(n *node) (kernel, error) {
 		}
 	}
 	n.move = movement{kind: moveBroadcast}
-	return gatherKernel(y, broadcastPattern(x.dims, y.dims), 0), nil
+	return patternKernel(y, broadcastPattern(x.dims, y.dims), 0), nil
 }
 
 func buildSlice(n *node) (kernel, error) {
@@ -119,25 +119,25 @@ func buildSlice(n *node) (kernel, error) {
 	}
 	n.move = movement{kind: moveSlice, axis: axis, begin: int(begin)}
 	strides := dense(x.dims)
-	return gatherKernel(y, newPattern(y.dims, strides), int(begin)*strides[axis]), nil
+	return patternKernel(y, newPattern(y.dims, strides), int(begin)*strides[axis]), nil
 }
 
-// gatherKernel copies the elements of a pattern that begins at element at of
+// patternKernel copies the elements of a pattern that begins at element at of
 // the operand.
-func gatherKernel(y *operand, p pattern, at int) kernel {
+func patternKernel(y *operand, p pattern, at int) kernel {
 	switch y.dt.Size() {
 	case 1:
-		return gatherBits[uint8](y.elems, p, at)
+		return patternBits[uint8](y.elems, p, at)
 	case 2:
-		return gatherBits[uint16](y.elems, p, at)
+		return patternBits[uint16](y.elems, p, at)
 	case 4:
-		return gatherBits[uint32](y.elems, p, at)
+		return patternBits[uint32](y.elems, p, at)
 	default:
-		return gatherBits[uint64](y.elems, p, at)
+		return patternBits[uint64](y.elems, p, at)
 	}
 }
 
-func gatherBits[T any](elems int, p pattern, at int) kernel {
+func patternBits[T any](elems int, p pattern, at int) kernel {
 	return kernel{shared(elems, 1, func(m *mem, from, to int) error {
 		if from < to {
 			expand(as[T](m.out[0])[from:to], as[T](m.in[0])[at:], &p, from)

@@ -55,7 +55,7 @@ func (k *rowsKernel) restrict(t *tile) bool {
 		}
 	}
 	if k.span.floor == none {
-		t.floor = lowest
+		t.least = lowest
 	}
 	if lo &^= keyStep - 1; hi == 0 {
 		lo, hi = 0, fewKeys
@@ -219,7 +219,7 @@ const (
 // and completes the span with the floor.
 func (g *group) vanish(k *span, scores int, set map[int]bool) bool {
 	known := map[int]hiddenAs{scores: low}
-	as := func(v int) hiddenAs { return known[g.owner(v)] }
+	is := func(v int) hiddenAs { return known[g.owner(v)] }
 	for i := range g.ops {
 		o := &g.ops[i]
 		y := o.out[0]
@@ -227,28 +227,28 @@ func (g *group) vanish(k *span, scores int, set map[int]bool) bool {
 			continue
 		}
 		switch {
-		case o.name == "softmax_fwd" && as(o.in[0]) == low:
+		case o.name == "softmax_fwd" && is(o.in[0]) == low:
 			known[y] = zero
-		case o.name == "reduce_max_fwd" && as(o.in[0]) == low:
+		case o.name == "reduce_max_fwd" && is(o.in[0]) == low:
 			known[y] = topmost
-		case o.name == "max_fwd" && as(o.in[0]) == topmost && g.floor(k, o.in[1]):
+		case o.name == "max_fwd" && is(o.in[0]) == topmost && g.asFloor(k, o.in[1]):
 			known[y] = floored
-		case o.name == "sub_fwd" && as(o.in[0]) == low && as(o.in[1]) == floored:
+		case o.name == "sub_fwd" && is(o.in[0]) == low && is(o.in[1]) == floored:
 			known[y] = below
-		case o.name == "exp_fwd" && as(o.in[0]) == below,
-			o.name == "cast_f32_to_bf16" && as(o.in[0]) == zero,
-			o.name == "mult_fwd" && (as(o.in[0]) == zero || as(o.in[1]) == zero):
+		case o.name == "exp_fwd" && is(o.in[0]) == below,
+			o.name == "cast_f32_to_bf16" && is(o.in[0]) == zero,
+			o.name == "mult_fwd" && (is(o.in[0]) == zero || is(o.in[1]) == zero):
 			known[y] = zero
 		case o.name == "reduce_sum_fwd", o.product != nil && !o.product.transposed:
 			for _, x := range o.in {
-				if as(x) == topmost || set[g.owner(x)] && as(x) != zero {
+				if is(x) == topmost || set[g.owner(x)] && is(x) != zero {
 					return false
 				}
 			}
 		default:
 			for _, x := range o.in {
 				reduced := !o.positional && o.product == nil && o.name != "gather_elements_fwd"
-				if as(x) == topmost || reduced && set[g.owner(x)] {
+				if is(x) == topmost || reduced && set[g.owner(x)] {
 					return false
 				}
 			}
@@ -262,8 +262,8 @@ func (g *group) vanish(k *span, scores int, set map[int]bool) bool {
 	return true
 }
 
-// floor makes a value the span's floor, if it can be.
-func (g *group) floor(k *span, v int) bool {
+// asFloor makes a value the span's floor, if it can be.
+func (g *group) asFloor(k *span, v int) bool {
 	if g.values[v].fetch == none || g.values[v].n != 1 || g.values[v].size != 4 || k.floor != none && k.floor != v {
 		return false
 	}

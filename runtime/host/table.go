@@ -11,8 +11,8 @@ import (
 	"quill/runtime/host/kern"
 )
 
-// row is what the device knows of one GUID.
-type row struct {
+// spec is what the device knows of one GUID.
+type spec struct {
 	// types are the element types a GUID may end in. A GUID without a suffix
 	// has none, and its constructor checks the types.
 	types []dtype.Type
@@ -114,8 +114,8 @@ var (
 	}}
 )
 
-// table has one row for each node the device executes.
-var table = map[string]row{
+// table has one entry for each node the device executes.
+var table = map[string]spec{
 	"gemm":       {in: 2, out: 1, params: gemmParams, build: buildGemm},
 	"batch_gemm": {in: 2, out: 1, params: gemmParams, build: buildBatchGemm},
 
@@ -177,21 +177,21 @@ var table = map[string]row{
 	"moe":          {types: floatTypes, in: 5, variadic: true, out: 1, params: moeParams, build: buildMoE},
 }
 
-// lookup finds the row of a GUID and the type of its suffix.
-func lookup(guid string) (*row, dtype.Type, error) {
-	if r, ok := table[guid]; ok {
-		if r.types != nil {
-			return nil, dtype.Invalid, fmt.Errorf("GUID %q has no type suffix, want one of %v", guid, r.types)
+// lookup finds the spec of a GUID and the type of its suffix.
+func lookup(guid string) (*spec, dtype.Type, error) {
+	if s, ok := table[guid]; ok {
+		if s.types != nil {
+			return nil, dtype.Invalid, fmt.Errorf("GUID %q has no type suffix, want one of %v", guid, s.types)
 		}
-		return &r, dtype.Invalid, nil
+		return &s, dtype.Invalid, nil
 	}
 	if cut := strings.LastIndexByte(guid, '_'); cut >= 0 {
-		if r, ok := table[guid[:cut]]; ok && r.types != nil {
+		if s, ok := table[guid[:cut]]; ok && s.types != nil {
 			dt, _ := dtype.Parse(guid[cut+1:])
-			if slices.Contains(r.types, dt) {
-				return &r, dt, nil
+			if slices.Contains(s.types, dt) {
+				return &s, dt, nil
 			}
-			return nil, dtype.Invalid, fmt.Errorf("GUID %q has type suffix %q, want one of %v", guid, guid[cut+1:], r.types)
+			return nil, dtype.Invalid, fmt.Errorf("GUID %q has type suffix %q, want one of %v", guid, guid[cut+1:], s.types)
 		}
 	}
 	return nil, dtype.Invalid, fmt.Errorf("unknown GUID %q", guid)
@@ -199,19 +199,19 @@ func lookup(guid string) (*row, dtype.Type, error) {
 
 // count checks the number of operands and that exactly the empty slots are
 // empty.
-func (r *row) count(n *node) error {
-	if len(n.in) != r.in && !(r.variadic && len(n.in) > r.in) {
-		want := fmt.Sprint(r.in)
-		if r.variadic {
+func (s *spec) count(n *node) error {
+	if len(n.in) != s.in && !(s.variadic && len(n.in) > s.in) {
+		want := fmt.Sprint(s.in)
+		if s.variadic {
 			want += " or more"
 		}
 		return n.bad("operands", "number", len(n.in), want)
 	}
-	if len(n.out) != r.out {
-		return n.bad("results", "number", len(n.out), r.out)
+	if len(n.out) != s.out {
+		return n.bad("results", "number", len(n.out), s.out)
 	}
 	for i := range n.in {
-		if empty := i >= r.in-r.empty && i < r.in; n.in[i].absent != empty {
+		if empty := i >= s.in-s.empty && i < s.in; n.in[i].absent != empty {
 			if empty {
 				return n.bad(n.in[i].label, "operand", "present", "an empty slot")
 			}

@@ -61,13 +61,13 @@ func (c *testCase) sameOnThreads(t testing.TB) {
 
 // How the threads divide a node changes nothing.
 func TestThreadsChangeNothing(t *testing.T) {
-	for name, row := range table {
+	for name, spec := range table {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := newGen(21)
 			for range 25 {
 				c := oracles[name](g)
-				c.guid = guidOf(name, &row, c)
+				c.guid = guidOf(name, &spec, c)
 				c.sameOnThreads(t)
 			}
 		})
@@ -75,8 +75,8 @@ func TestThreadsChangeNothing(t *testing.T) {
 }
 
 // guidOf is a drawn case's GUID.
-func guidOf(name string, row *row, c *testCase) string {
-	if row.types != nil {
+func guidOf(name string, spec *spec, c *testCase) string {
+	if spec.types != nil {
 		return name + "_" + c.guid
 	}
 	return name

@@ -16,8 +16,8 @@ type tile struct {
 	backing []lane
 	tmp     []byte // for the operation that executes
 	mem     *mem
-	// floor is what the largest score of a row must reach: see span.
-	floor float32
+	// least is what the largest score of a row must reach: see span.
+	least float32
 }
 
 // lane is the rows of one value: the first one begins at p.
@@ -51,7 +51,7 @@ type operation struct {
 	// the operands, or from their only one.
 	positional bool
 	tmp        int // bytes
-	product    *multiply
+	product    *rowProduct
 	name       string // the node's GUID without type
 }
 

@@ -8,7 +8,7 @@ import (
 
 // A view is a node whose result is a range of its operand's memory: it is
 // resolved when a recipe is loaded and costs nothing when it runs. Memory that
-// is shared must not change while a tensor in it is still to be read; trace
+// is shared must not change while a tensor in it is still to be read; hazard
 // finds where it would.
 
 // spot is a range of memory: of a section, or of the workspace.
@@ -49,11 +49,11 @@ type candidate struct {
 	at int64 // bytes
 }
 
-// settle decides which nodes are views. A view of a state that is read after
+// chooseViews decides which nodes are views. A view of a state that is read after
 // the state's update, or by the update itself, becomes a copy; any other use
 // of overwritten memory is an error of the recipe. With private set only
 // results that have a place of their own can be views.
-func (p *Program) settle(candidates []candidate, private bool) ([]alias, error) {
+func (p *Program) chooseViews(candidates []candidate, private bool) ([]alias, error) {
 	producer := make([]int, len(p.recipe.Tensors))
 	for i := range p.recipe.Nodes {
 		for _, out := range p.recipe.Nodes[i].Out {
@@ -62,7 +62,7 @@ func (p *Program) settle(candidates []candidate, private bool) ([]alias, error) 
 	}
 	for {
 		aliases := p.resolveViews(candidates, private)
-		h := p.trace(p.spots)
+		h := p.hazard(p.spots)
 		if h == nil {
 			return aliases, nil
 		}
@@ -114,10 +114,10 @@ type hazard struct {
 	other  int // tensor that took its memory
 }
 
-// trace follows which tensors still hold their value while the nodes execute
+// hazard follows which tensors still hold their value while the nodes execute
 // in order with tensors at the given spots, and returns the first hazard. Only
 // sections are traced: what shares workspace memory is never written twice.
-func (p *Program) trace(spots []spot) *hazard {
+func (p *Program) hazard(spots []spot) *hazard {
 	type loss struct{ writer, other int }
 	lost := make([]loss, len(spots)) // writer is a node index + 1
 	bySpace := make(map[int][]int)
