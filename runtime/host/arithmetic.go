@@ -15,12 +15,12 @@ func (x matrix) from(i, j int) matrix { return matrix{x.data, x.at + i*x.ld + j,
 // arithmetic is that of operands of one type, f32 or bf16, by the laws of kern.
 type arithmetic struct {
 	kern.Kernels
-	wide bool
+	bf16 bool
 }
 
 // size is that of an element in bytes.
 func (p arithmetic) size() int {
-	if p.wide {
+	if p.bf16 {
 		return 2
 	}
 	return 4
@@ -29,7 +29,7 @@ func (p arithmetic) size() int {
 // dots is y = x·wᵀ, 16 lanes an element: x has m rows of k, w n. scratch has as
 // many bytes as dotsScratch says.
 func (p arithmetic) dots(y []float32, ldy int, x, w matrix, m, n, k int, scratch []byte) {
-	if p.wide {
+	if p.bf16 {
 		p.GemmBF16(y, ldy, as[uint16](x.data)[x.at:], x.ld, as[uint16](w.data)[w.at:], w.ld, m, n, k, scratch)
 		return
 	}
@@ -40,7 +40,7 @@ func (p arithmetic) dots(y []float32, ldy int, x, w matrix, m, n, k int, scratch
 func (p arithmetic) dotsScratch(m, k int) int {
 	most := 0
 	for i := range m {
-		if p.wide {
+		if p.bf16 {
 			most = max(most, p.ScratchBF16(i+1, k))
 		} else {
 			most = max(most, p.ScratchF32(i+1, k))
@@ -51,7 +51,7 @@ func (p arithmetic) dotsScratch(m, k int) int {
 
 // sums is y = x·w, an element summed in index order: w has k rows of n.
 func (p arithmetic) sums(y []float32, ldy int, x, w matrix, m, n, k int) {
-	if p.wide {
+	if p.bf16 {
 		p.MulBF16(y, ldy, as[uint16](x.data)[x.at:], x.ld, as[uint16](w.data)[w.at:], w.ld, m, n, k)
 		return
 	}
@@ -60,7 +60,7 @@ func (p arithmetic) sums(y []float32, ldy int, x, w matrix, m, n, k int) {
 
 // store rounds x into elements at, at+1, … of m.
 func (p arithmetic) store(m []byte, at int, x []float32) {
-	if p.wide {
+	if p.bf16 {
 		p.Narrow(as[uint16](m)[at:at+len(x)], x)
 		return
 	}
@@ -69,7 +69,7 @@ func (p arithmetic) store(m []byte, at int, x []float32) {
 
 // round rounds x to the type. half has room for as many bf16 elements.
 func (p arithmetic) round(x []float32, half []uint16) {
-	if p.wide {
+	if p.bf16 {
 		p.Narrow(half[:len(x)], x)
 		p.Widen(x, half[:len(x)])
 	}

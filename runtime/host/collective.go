@@ -34,7 +34,7 @@ func (d *Device) Collective(ctx context.Context, c *recipes.Collective) error {
 	case c.DType == dtype.I32:
 		reduceRanks(d, c, kern.Kernels.AddI32)
 	case c.DType == dtype.BF16:
-		d.reduceWide(c)
+		d.reduceBF16(c)
 	default:
 		reduceRanks(d, c, kern.Kernels.Add)
 	}
@@ -109,8 +109,8 @@ func reduceRanks[T number](d *Device, c *recipes.Collective, add func(k kern.Ker
 	}
 }
 
-// reduceWide is reduceRanks for bf16.
-func (d *Device) reduceWide(c *recipes.Collective) {
+// reduceBF16 is reduceRanks for bf16.
+func (d *Device) reduceBF16(c *recipes.Collective) {
 	for at := int64(0); at < c.Count; at += chunk {
 		n := min(chunk, c.Count-at)
 		y, wide, half := as[float32](d.acc)[:n], as[float32](d.result)[:n], as[uint16](d.result)[:n]

@@ -80,7 +80,7 @@ func binary(f floatZip, i intZip) func(*node) (kernel, error) {
 			case dtype.F32:
 				return zip(f(n.kernels))
 			}
-			return zipWide(n.kernels, f(n.kernels))
+			return zipBF16(n.kernels, f(n.kernels))
 		}
 		return nil, nil
 	}
@@ -106,7 +106,7 @@ func compare(f func(y []uint8, a, b []float32), i func(k kern.Kernels) rowZip[in
 			case dtype.F32:
 				return zip(rowZip[float32, uint8]{rows: f})
 			}
-			return compareWide(n.kernels, rowZip[float32, uint8]{rows: f})
+			return compareBF16(n.kernels, rowZip[float32, uint8]{rows: f})
 		}
 		return nil, nil
 	}
@@ -146,7 +146,7 @@ func unary(f func(k kern.Kernels) func(y, x []float32), i func(y, x []int32)) fu
 			case dtype.F32:
 				return mapRows(f(n.kernels))
 			}
-			return mapWide(n.kernels, f(n.kernels))
+			return mapBF16(n.kernels, f(n.kernels))
 		}
 		return nil, nil
 	}

@@ -16,9 +16,9 @@ const (
 	// blockElems is the size of a block of sums that are rounded afterwards.
 	blockElems = 1 << 15
 	// strip is what the rows and columns that threads take are multiples of,
-	// wideStrip the columns that are summed in index order: what kern sums at a
+	// orderedStrip the columns that are summed in index order: what kern sums at a
 	// time.
-	strip, wideStrip = 8, 64
+	strip, orderedStrip = 8, 64
 	// streamed is the number of rows that a weight could be multiplied with while
 	// it comes from memory.
 	streamed = 8
@@ -93,7 +93,7 @@ func buildBatchGemm(n *node) (kernel, error) {
 	}
 	if y := &n.out[0]; !g.transA && a.elems > 0 && b.elems > 0 {
 		n.rows = func(*node) operation {
-			return operation{product: &rowProduct{n: g.n, k: g.k, transposed: g.transB, wide: a.wide(), wideY: y.wide()}}
+			return operation{product: &rowProduct{n: g.n, k: g.k, transposed: g.transB, bf16: a.bf16(), bf16Y: y.bf16()}}
 		}
 	}
 	return n.multiply(g, dims), nil
@@ -113,7 +113,7 @@ func (n *node) matmul() (g *matmul, err error) {
 			return g, err
 		}
 	}
-	g = &matmul{arithmetic: arithmetic{n.kernels, a.wide()}, rounds: c.wide()}
+	g = &matmul{arithmetic: arithmetic{n.kernels, a.bf16()}, rounds: c.bf16()}
 	flag := func(name string) bool { v, _ := n.params.Int(name); return v == 1 }
 	g.transA, g.transB = flag("transpose_a"), flag("transpose_b")
 	g.k, g.m = a.dims[0], a.dims[1]
@@ -180,7 +180,7 @@ func (g *matmul) stage(threads int) stage {
 	count := product(g.dims)
 	columns := strip
 	if !g.transB {
-		columns = wideStrip
+		columns = orderedStrip
 	}
 	cut := func(byRows bool) (step, each int) {
 		if byRows {
@@ -291,7 +291,7 @@ func (g *matmul) multiply(y []float32, ldy int, a, b matrix, rows, cols int, own
 // pack makes rows of columns of A.
 func (g *matmul) pack(own []byte, a matrix, rows int) matrix {
 	packed := g.packed.of(own)
-	if g.wide {
+	if g.bf16 {
 		packColumns(as[uint16](packed), as[uint16](a.data)[a.at:], a.ld, rows, g.k)
 	} else {
 		packColumns(as[float32](packed), as[float32](a.data)[a.at:], a.ld, rows, g.k)

@@ -53,7 +53,7 @@ func (g *moe) reserve(n *node) {
 	block := g.rows * max(2*g.upCols, g.downCols)
 	g.block = n.reserveOwn(4 * block)
 	g.work = n.reserveOwn(max(g.dotsScratch(g.rows, g.hidden), g.dotsScratch(g.rows, g.width)))
-	if g.wide {
+	if g.bf16 {
 		g.half = n.reserveOwn(2 * block)
 		g.sum = n.reserveOwn(4 * g.tokens * g.downCols)
 	}
@@ -221,7 +221,7 @@ func (g *moe) down(m *mem, from, to int) error {
 // downBlock computes cols columns from h. f32 is summed in the result itself.
 func (g *moe) downBlock(m *mem, h, cols int) {
 	sum, ld := g.sum.f32(m.own), cols
-	if !g.wide {
+	if !g.bf16 {
 		sum, ld = as[float32](m.out[0]), g.hidden
 		if len(sum) > 0 {
 			sum = sum[h:]
@@ -233,7 +233,7 @@ func (g *moe) downBlock(m *mem, h, cols int) {
 	for _, e := range g.chosen.i32(m.scratch)[:g.read(m)] {
 		g.addExpert(m, sum, ld, e, h, cols)
 	}
-	if g.wide {
+	if g.bf16 {
 		for t := range g.tokens {
 			g.store(m.out[0], t*g.hidden+h, sum[t*ld:][:cols])
 		}
@@ -251,7 +251,7 @@ func (g *moe) addExpert(m *mem, sum []float32, ld int, e int32, h, cols int) {
 		g.dots(block, cols, act, w, len(pairs), cols, g.width, g.work.of(m.own))
 		g.round(block, as[uint16](g.half.of(m.own)))
 		for i, p := range pairs {
-			g.Axpy(sum[int(p)/g.k*ld:][:cols], floatAt(m.in[2], g.wide, int(p)), block[i*cols:][:cols])
+			g.Axpy(sum[int(p)/g.k*ld:][:cols], floatAt(m.in[2], g.bf16, int(p)), block[i*cols:][:cols])
 		}
 	}
 }

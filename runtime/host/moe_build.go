@@ -39,7 +39,7 @@ func (n *node) mixture() (*moe, error) {
 		return nil, n.bad("operands", "number", len(n.in), 3+2*(high-low+1))
 	}
 	g := &moe{
-		arithmetic: arithmetic{n.kernels, x.wide()},
+		arithmetic: arithmetic{n.kernels, x.bf16()},
 		hidden:     x.dims[0], tokens: x.dims[1], k: table.dims[0],
 		first: int(low), experts: experts,
 	}
@@ -75,8 +75,8 @@ func (n *node) mixture() (*moe, error) {
 }
 
 // floatAt reads one f32 or bf16 element as f32.
-func floatAt(m []byte, wide bool, i int) float32 {
-	if wide {
+func floatAt(m []byte, bf16 bool, i int) float32 {
+	if bf16 {
 		return dtype.FromBF16(as[uint16](m)[i])
 	}
 	return as[float32](m)[i]

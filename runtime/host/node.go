@@ -152,9 +152,9 @@ func (o *operand) split(axis int) (inner, n, outer int) {
 	return product(o.dims[:axis]), o.dims[axis], product(o.dims[axis+1:])
 }
 
-// wide reports whether the operand's elements are bf16 and are computed with
+// bf16 reports whether the operand's elements are bf16 and are computed with
 // as f32.
-func (o *operand) wide() bool { return o.dt == dtype.BF16 }
+func (o *operand) bf16() bool { return o.dt == dtype.BF16 }
 
 // schema is the parameter structure of a node.
 type schema struct {

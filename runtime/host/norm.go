@@ -30,6 +30,6 @@ func buildRMSNorm(n *node) (kernel, error) {
 		return nil, err
 	}
 	eps, _ := n.params.FloatOf("eps")
-	n.rows = func(n *node) operation { return normedRows(n.kernels, x.wide(), x.dims[0], eps) }
+	n.rows = func(n *node) operation { return normedRows(n.kernels, x.bf16(), x.dims[0], eps) }
 	return nil, nil
 }

@@ -71,14 +71,14 @@ func reduce(f folding) func(*node) (kernel, error) {
 			n.rows = func(*node) operation { return foldedInts(f.ints) }
 			return nil, nil
 		case axis == 0:
-			n.rows = func(n *node) operation { return foldedRows(f.floats, x.wide(), length) }
+			n.rows = func(n *node) operation { return foldedRows(f.floats, x.bf16(), length) }
 			return nil, nil
 		case n.dt == dtype.I32:
 			return foldSlices(n.kernels, f.whole, inner, length, outer), nil
 		case n.dt == dtype.F32:
 			return foldSlices(n.kernels, f.slices, inner, length, outer), nil
 		}
-		return foldWideSlices(n, f.slices, inner, length, outer), nil
+		return foldBF16Slices(n, f.slices, inner, length, outer), nil
 	}
 }
 
@@ -105,8 +105,8 @@ func foldSlices[T number](k kern.Kernels, f func(k kern.Kernels, y, a, b []T), i
 	})}
 }
 
-// foldWideSlices is foldSlices of bf16.
-func foldWideSlices(n *node, f func(k kern.Kernels, y, a, b []float32), inner, length, outer int) kernel {
+// foldBF16Slices is foldSlices of bf16.
+func foldBF16Slices(n *node, f func(k kern.Kernels, y, a, b []float32), inner, length, outer int) kernel {
 	chunks := (inner + chunk - 1) / chunk
 	sum, tmp := n.reserveOwn(4*chunk), n.reserveOwn(4*chunk)
 	k := n.kernels
@@ -144,13 +144,13 @@ func buildSoftmax(n *node) (kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	wide := x.wide()
+	bf16 := x.bf16()
 	inner, length, outer := x.split(axis)
 	switch {
 	case length == 0:
 		return nil, nil
 	case axis == 0:
-		n.rows = func(n *node) operation { return softmaxRows(n.kernels, wide, length) }
+		n.rows = func(n *node) operation { return softmaxRows(n.kernels, bf16, length) }
 		return nil, nil
 	}
 	tmp := n.reserveOwn(4 * length)
@@ -159,9 +159,9 @@ func buildSoftmax(n *node) (kernel, error) {
 		line := tmp.f32(m.own)
 		for u := from; u < to; u++ {
 			at := u/inner*length*inner + u%inner
-			loadLine(line, m.in[0], wide, at, inner)
+			loadLine(line, m.in[0], bf16, at, inner)
 			softmax(k, line, k.MaxOf(line))
-			storeLine(m.out[0], wide, at, inner, line)
+			storeLine(m.out[0], bf16, at, inner, line)
 		}
 		return nil
 	})}, nil
@@ -175,8 +175,8 @@ func softmax(k kern.Kernels, x []float32, top float32) {
 }
 
 // loadLine reads the f32 or bf16 elements at, at+stride, … as f32.
-func loadLine(line []float32, m []byte, wide bool, at, stride int) {
-	if wide {
+func loadLine(line []float32, m []byte, bf16 bool, at, stride int) {
+	if bf16 {
 		x := as[uint16](m)[at:]
 		for i := range line {
 			line[i] = dtype.FromBF16(x[i*stride])
@@ -190,8 +190,8 @@ func loadLine(line []float32, m []byte, wide bool, at, stride int) {
 }
 
 // storeLine rounds line to the f32 or bf16 elements at, at+stride, ….
-func storeLine(m []byte, wide bool, at, stride int, line []float32) {
-	if wide {
+func storeLine(m []byte, bf16 bool, at, stride int, line []float32) {
+	if bf16 {
 		y := as[uint16](m)[at:]
 		for i, v := range line {
 			y[i*stride] = dtype.ToBF16(v)

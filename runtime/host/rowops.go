@@ -65,17 +65,17 @@ func zip[S, R any](f rowZip[S, R]) operation {
 	}}
 }
 
-// zipWide is zip of bf16 operands with a bf16 result.
-func zipWide(k kern.Kernels, f rowZip[float32, float32]) operation {
+// zipBF16 is zip of bf16 operands with a bf16 result.
+func zipBF16(k kern.Kernels, f rowZip[float32, float32]) operation {
 	return operation{positional: true, tmp: 3 * chunk * 4, run: func(t *tile, o *operation) error {
 		y, a, b := t.lanes[o.out[0]], t.lanes[o.in[0]], t.lanes[o.in[1]]
 		x0, x1, tmp := tmpOf[float32](t, 0, chunk), tmpOf[float32](t, 4*chunk, chunk), tmpOf[float32](t, 8*chunk, chunk)
 		for r := range t.flat(typed{&y, 2}, typed{&a, 2}, typed{&b, 2}) {
-			ys, as, bs := rowOf[uint16](&y, r), rowOf[uint16](&a, r), rowOf[uint16](&b, r)
-			for at := 0; at < len(ys); at += chunk {
-				c := min(chunk, len(ys)-at)
-				f.apply(x0[:c], widened(k, x0, as, at, c), widened(k, x1, bs, at, c), tmp)
-				k.Narrow(ys[at:at+c], x0[:c])
+			ry, ra, rb := rowOf[uint16](&y, r), rowOf[uint16](&a, r), rowOf[uint16](&b, r)
+			for at := 0; at < len(ry); at += chunk {
+				c := min(chunk, len(ry)-at)
+				f.apply(x0[:c], widened(k, x0, ra, at, c), widened(k, x1, rb, at, c), tmp)
+				k.Narrow(ry[at:at+c], x0[:c])
 			}
 		}
 		return nil
@@ -92,16 +92,16 @@ func widened(k kern.Kernels, buf []float32, x []uint16, at, n int) []float32 {
 	return buf[:n]
 }
 
-// compareWide is zip of bf16 operands with predicates as result.
-func compareWide(k kern.Kernels, f rowZip[float32, uint8]) operation {
+// compareBF16 is zip of bf16 operands with predicates as result.
+func compareBF16(k kern.Kernels, f rowZip[float32, uint8]) operation {
 	return operation{positional: true, tmp: 3 * chunk * 4, run: func(t *tile, o *operation) error {
 		y, a, b := t.lanes[o.out[0]], t.lanes[o.in[0]], t.lanes[o.in[1]]
 		x0, x1, tmp := tmpOf[float32](t, 0, chunk), tmpOf[float32](t, 4*chunk, chunk), tmpOf[float32](t, 8*chunk, chunk)
 		for r := range t.flat(typed{&y, 1}, typed{&a, 2}, typed{&b, 2}) {
-			ys, as, bs := rowOf[uint8](&y, r), rowOf[uint16](&a, r), rowOf[uint16](&b, r)
-			for at := 0; at < len(ys); at += chunk {
-				c := min(chunk, len(ys)-at)
-				f.apply(ys[at:at+c], widened(k, x0, as, at, c), widened(k, x1, bs, at, c), tmp)
+			ry, ra, rb := rowOf[uint8](&y, r), rowOf[uint16](&a, r), rowOf[uint16](&b, r)
+			for at := 0; at < len(ry); at += chunk {
+				c := min(chunk, len(ry)-at)
+				f.apply(ry[at:at+c], widened(k, x0, ra, at, c), widened(k, x1, rb, at, c), tmp)
 			}
 		}
 		return nil
@@ -125,8 +125,8 @@ func mapRows[S, R any](f func(y []R, x []S)) operation {
 	}}
 }
 
-// mapWide is mapRows for bf16 on both sides.
-func mapWide(k kern.Kernels, f func(y, x []float32)) operation {
+// mapBF16 is mapRows for bf16 on both sides.
+func mapBF16(k kern.Kernels, f func(y, x []float32)) operation {
 	return operation{positional: true, tmp: chunk * 4, run: func(t *tile, o *operation) error {
 		y, x := t.lanes[o.out[0]], t.lanes[o.in[0]]
 		buf := tmpOf[float32](t, 0, chunk)
@@ -155,31 +155,31 @@ func selected[T any](both func(y []T, cond []uint8, a, b []T), right func(y []T,
 		size := sizeOf[T]()
 		tmp := tmpOf[T](t, 0, chunk)
 		for r := range t.flat(typed{&y, size}, typed{&c, 1}, typed{&a, size}, typed{&b, size}) {
-			ys, cond, as, bs := rowOf[T](&y, r), rowOf[uint8](&c, r), rowOf[T](&a, r), rowOf[T](&b, r)
+			ry, cond, ra, rb := rowOf[T](&y, r), rowOf[uint8](&c, r), rowOf[T](&a, r), rowOf[T](&b, r)
 			if len(cond) == 1 {
 				if cond[0] != 0 {
-					bs = as
+					rb = ra
 				}
-				if len(bs) == 1 {
-					repeat(ys, bs[0])
+				if len(rb) == 1 {
+					repeat(ry, rb[0])
 				} else {
-					copy(ys, bs)
+					copy(ry, rb)
 				}
 				continue
 			}
-			for at := 0; at < len(ys); at += chunk {
-				n := min(chunk, len(ys)-at)
+			for at := 0; at < len(ry); at += chunk {
+				n := min(chunk, len(ry)-at)
 				switch {
-				case len(as) == 1 && len(bs) == 1:
-					repeat(tmp[:n], as[0])
-					right(ys[at:at+n], cond[at:at+n], tmp[:n], bs[0])
-				case len(as) == 1:
-					repeat(tmp[:n], as[0])
-					both(ys[at:at+n], cond[at:at+n], tmp[:n], bs[at:at+n])
-				case len(bs) == 1:
-					right(ys[at:at+n], cond[at:at+n], as[at:at+n], bs[0])
+				case len(ra) == 1 && len(rb) == 1:
+					repeat(tmp[:n], ra[0])
+					right(ry[at:at+n], cond[at:at+n], tmp[:n], rb[0])
+				case len(ra) == 1:
+					repeat(tmp[:n], ra[0])
+					both(ry[at:at+n], cond[at:at+n], tmp[:n], rb[at:at+n])
+				case len(rb) == 1:
+					right(ry[at:at+n], cond[at:at+n], ra[at:at+n], rb[0])
 				default:
-					both(ys[at:at+n], cond[at:at+n], as[at:at+n], bs[at:at+n])
+					both(ry[at:at+n], cond[at:at+n], ra[at:at+n], rb[at:at+n])
 				}
 			}
 		}
@@ -249,16 +249,16 @@ func (t *tile) widened(l *lane, r int) []float32 {
 }
 
 // softmaxRows is softmax along the rows. The sum is kern.Sum's.
-func softmaxRows(k kern.Kernels, wide bool, n int) operation {
+func softmaxRows(k kern.Kernels, bf16 bool, n int) operation {
 	tmp := 0
-	if wide {
+	if bf16 {
 		tmp = 4 * n
 	}
 	return operation{tmp: tmp, run: func(t *tile, o *operation) error {
 		y, x := t.lanes[o.out[0]], t.lanes[o.in[0]]
 		for r := range t.rows {
 			var line []float32
-			if wide {
+			if bf16 {
 				line = t.widened(&x, r)
 			} else {
 				line = rowOf[float32](&y, r)
@@ -271,7 +271,7 @@ func softmaxRows(k kern.Kernels, wide bool, n int) operation {
 				return errHidden
 			}
 			softmax(k, line, top)
-			if wide {
+			if bf16 {
 				k.Narrow(rowOf[uint16](&y, r), line)
 			}
 		}
@@ -280,15 +280,15 @@ func softmaxRows(k kern.Kernels, wide bool, n int) operation {
 }
 
 // foldedRows reduces rows in f32 to one element.
-func foldedRows(f func(k kern.Kernels, x []float32) float32, wide bool, n int) operation {
+func foldedRows(f func(k kern.Kernels, x []float32) float32, bf16 bool, n int) operation {
 	tmp := 0
-	if wide {
+	if bf16 {
 		tmp = 4 * n
 	}
 	return operation{tmp: tmp, run: func(t *tile, o *operation) error {
 		y, x := t.lanes[o.out[0]], t.lanes[o.in[0]]
 		for r := range t.rows {
-			if wide {
+			if bf16 {
 				rowOf[uint16](&y, r)[0] = dtype.ToBF16(f(t.kernels, t.widened(&x, r)))
 			} else {
 				rowOf[float32](&y, r)[0] = f(t.kernels, rowOf[float32](&x, r))
@@ -311,16 +311,16 @@ func foldedInts(f func(acc int32, x []int32) int32) operation {
 }
 
 // normedRows is rms_norm: r = 1/sqrt(Σx²/n + eps), the sum kern.DotF32's.
-func normedRows(k kern.Kernels, wide bool, n int, eps float32) operation {
+func normedRows(k kern.Kernels, bf16 bool, n int, eps float32) operation {
 	tmp := 0
-	if wide {
+	if bf16 {
 		tmp = 10 * n
 	}
 	return operation{tmp: tmp, run: func(t *tile, o *operation) error {
 		y, inv, x, gamma := t.lanes[o.out[0]], t.lanes[o.out[1]], t.lanes[o.in[0]], t.lanes[o.in[1]]
 		for r := range t.rows {
 			var line []float32
-			if wide {
+			if bf16 {
 				line = t.widened(&x, r)
 			} else {
 				line = rowOf[float32](&x, r)
@@ -328,7 +328,7 @@ func normedRows(k kern.Kernels, wide bool, n int, eps float32) operation {
 			mean := k.DotF32(line, line) / float32(n)
 			scale := 1 / float32(math.Sqrt(float64(mean+eps)))
 			rowOf[float32](&inv, r)[0] = scale
-			if !wide {
+			if !bf16 {
 				ys := rowOf[float32](&y, r)
 				k.Mul1(ys, line, scale)
 				k.Mul(ys, ys, rowOf[float32](&gamma, r))
@@ -371,8 +371,8 @@ var errHidden = errors.New("hidden keys matter")
 type rowProduct struct {
 	n, k       int
 	transposed bool // B is [n, k]
-	wide       bool // bf16 operands
-	wideY      bool
+	bf16       bool // operands
+	bf16Y      bool // the result
 	scratch    region // for the transposed form, in tile.tmp
 	sums       region // f32 rows of a bf16 result
 }
@@ -381,11 +381,11 @@ type rowProduct struct {
 func newProduct(k kern.Kernels, p rowProduct, rows int) operation {
 	tmp := 0
 	if p.transposed {
-		size := arithmetic{k, p.wide}.dotsScratch(rows, p.k) // tiles at the end are lower
+		size := arithmetic{k, p.bf16}.dotsScratch(rows, p.k) // tiles at the end are lower
 		p.scratch = region{0, size}
 		tmp = align(size)
 	}
-	if p.wideY {
+	if p.bf16Y {
 		p.sums = region{tmp, 4 * rows * p.n}
 		tmp += p.sums.n
 	}
@@ -422,20 +422,20 @@ func (p *rowProduct) run(t *tile, rows int, y, a, b *lane) {
 	n, k := y.n, a.n
 	var out []float32
 	ldy := n
-	if p.wideY {
+	if p.bf16Y {
 		out = p.sums.f32(t.tmp)
 	} else {
 		ldy = y.stride / 4
 		out = elems[float32](y.p, (rows-1)*ldy+n)
 	}
-	with := arithmetic{t.kernels, p.wide}
+	with := arithmetic{t.kernels, p.bf16}
 	x := a.matrix(rows, k, with.size())
 	if p.transposed {
 		with.dots(out, ldy, x, b.matrix(n, k, with.size()), rows, n, k, p.scratch.of(t.tmp))
 	} else {
 		with.sums(out, ldy, x, b.matrix(k, n, with.size()), rows, n, k)
 	}
-	if p.wideY {
+	if p.bf16Y {
 		for r := range rows {
 			t.kernels.Narrow(rowOf[uint16](y, r)[:n], out[r*n:(r+1)*n])
 		}
