@@ -186,11 +186,11 @@ func buildWhere(n *node) (kernel, error) {
 	n.rows = func(n *node) operation {
 		switch n.dt.Size() {
 		case 1:
-			return selected(select8, select8c)
+			return selected(select8, select8S)
 		case 2:
-			return selected(n.kernels.Select16, n.kernels.Select16c)
+			return selected(n.kernels.Select16, n.kernels.Select16S)
 		}
-		return selected(n.kernels.Select32, n.kernels.Select32c)
+		return selected(n.kernels.Select32, n.kernels.Select32S)
 	}
 	return nil, nil
 }

@@ -169,9 +169,9 @@ func buildSoftmax(n *node) (kernel, error) {
 
 // softmax of a line whose largest element is top. The sum is kern.Sum's.
 func softmax(k kern.Kernels, x []float32, top float32) {
-	k.Sub1(x, x, top)
+	k.SubS(x, x, top)
 	k.Exp(x, x)
-	k.Div1(x, x, k.Sum(x))
+	k.DivS(x, x, k.Sum(x))
 }
 
 // loadLine reads the f32 or bf16 elements at, at+stride, … as f32.

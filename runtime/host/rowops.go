@@ -187,7 +187,7 @@ func selected[T any](both func(y []T, cond []uint8, a, b []T), right func(y []T,
 	}}
 }
 
-// select8 and select8c are kern's selections for bytes.
+// select8 and select8S are kern's selections for bytes.
 func select8(y, cond, a, b []uint8) {
 	for i := range y {
 		if cond[i] != 0 {
@@ -198,7 +198,7 @@ func select8(y, cond, a, b []uint8) {
 	}
 }
 
-func select8c(y, cond, a []uint8, b uint8) {
+func select8S(y, cond, a []uint8, b uint8) {
 	for i := range y {
 		if cond[i] != 0 {
 			y[i] = a[i]
@@ -330,12 +330,12 @@ func normedRows(k kern.Kernels, bf16 bool, n int, eps float32) operation {
 			rowOf[float32](&inv, r)[0] = scale
 			if !bf16 {
 				ys := rowOf[float32](&y, r)
-				k.Mul1(ys, line, scale)
+				k.MulS(ys, line, scale)
 				k.Mul(ys, ys, rowOf[float32](&gamma, r))
 				continue
 			}
 			factors, half := tmpOf[float32](t, 4*n, n), tmpOf[uint16](t, 8*n, n)
-			k.Mul1(line, line, scale)
+			k.MulS(line, line, scale)
 			k.Narrow(half, line)
 			k.Widen(line, half)
 			k.Widen(factors, rowOf[uint16](&gamma, r))
@@ -370,9 +370,9 @@ var errHidden = errors.New("hidden keys matter")
 // rowProduct multiplies the rows of a tile by a matrix, or some by each of a few.
 type rowProduct struct {
 	n, k       int
-	transposed bool // B is [n, k]
-	bf16       bool // operands
-	bf16Y      bool // the result
+	transposed bool   // B is [n, k]
+	bf16       bool   // operands
+	bf16Y      bool   // the result
 	scratch    region // for the transposed form, in tile.tmp
 	sums       region // f32 rows of a bf16 result
 }

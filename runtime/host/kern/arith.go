@@ -26,23 +26,23 @@ func (s Kernels) Max(y, a, b []float32) { s.binary(opMax, y, a, b, maxOf) }
 // Min is y = min(a, b), the one of Go: NaN if either is, and −0 < +0.
 func (s Kernels) Min(y, a, b []float32) { s.binary(opMin, y, a, b, minOf) }
 
-// Add1 is y = a + v.
-func (s Kernels) Add1(y, a []float32, v float32) { s.binary1(opAdd1, y, a, v, add) }
+// AddS is y = a + v.
+func (s Kernels) AddS(y, a []float32, v float32) { s.binaryS(opAddS, y, a, v, add) }
 
-// Sub1 is y = a − v.
-func (s Kernels) Sub1(y, a []float32, v float32) { s.binary1(opSub1, y, a, v, sub) }
+// SubS is y = a − v.
+func (s Kernels) SubS(y, a []float32, v float32) { s.binaryS(opSubS, y, a, v, sub) }
 
-// Mul1 is y = a·v.
-func (s Kernels) Mul1(y, a []float32, v float32) { s.binary1(opMul1, y, a, v, mul) }
+// MulS is y = a·v.
+func (s Kernels) MulS(y, a []float32, v float32) { s.binaryS(opMulS, y, a, v, mul) }
 
-// Div1 is y = a/v.
-func (s Kernels) Div1(y, a []float32, v float32) { s.binary1(opDiv1, y, a, v, div) }
+// DivS is y = a/v.
+func (s Kernels) DivS(y, a []float32, v float32) { s.binaryS(opDivS, y, a, v, div) }
 
-// Max1 is y = max(a, v).
-func (s Kernels) Max1(y, a []float32, v float32) { s.binary1(opMax1, y, a, v, maxOf) }
+// MaxS is y = max(a, v).
+func (s Kernels) MaxS(y, a []float32, v float32) { s.binaryS(opMaxS, y, a, v, maxOf) }
 
-// Min1 is y = min(a, v).
-func (s Kernels) Min1(y, a []float32, v float32) { s.binary1(opMin1, y, a, v, minOf) }
+// MinS is y = min(a, v).
+func (s Kernels) MinS(y, a []float32, v float32) { s.binaryS(opMinS, y, a, v, minOf) }
 
 func (s Kernels) binary(f elem, y, a, b []float32, law func(a, b float32) float32) {
 	y, b = y[:len(a)], b[:len(a)]
@@ -51,7 +51,7 @@ func (s Kernels) binary(f elem, y, a, b []float32, law func(a, b float32) float3
 	}
 }
 
-func (s Kernels) binary1(f elem, y, a []float32, v float32, law func(a, b float32) float32) {
+func (s Kernels) binaryS(f elem, y, a []float32, v float32, law func(a, b float32) float32) {
 	y = y[:len(a)]
 	for i := s.each(f, len(a), ptr(y), ptr(a), unsafe.Pointer(&v), nil); i < len(a); i++ {
 		y[i] = quiet(law(a[i], v))

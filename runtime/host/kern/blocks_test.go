@@ -165,12 +165,12 @@ func TestNoAllocations(t *testing.T) {
 			"MulF32":   func() { s.MulF32(y, n, p.x, 0, p.x, 0, m, n, 9) },
 			"MulBF16":  func() { s.MulBF16(y, n, p.xh, 0, p.xh, 0, m, n, 9) },
 			"Add":      func() { s.Add(y, y, y) },
-			"Max1":     func() { s.Max1(y, y, 1) },
+			"MaxS":     func() { s.MaxS(y, y, 1) },
 			"Sum":      func() { y[0] = s.Sum(y) },
 			"MaxOf":    func() { y[0] = s.MaxOf(y) },
-			"Less":     func() { s.LessI32s(b, i, 3) },
+			"Less":     func() { s.LessI32S(b, i, 3) },
 			"And":      func() { s.And8(b, b, b) },
-			"Select":   func() { s.Select16c(h, b, h, 1) },
+			"Select":   func() { s.Select16S(h, b, h, 1) },
 		} {
 			if n := testing.AllocsPerRun(20, f); n != 0 {
 				t.Errorf("%v %s: %v allocations", s.Tier(), name, n)

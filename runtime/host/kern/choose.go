@@ -15,17 +15,17 @@ func (s Kernels) Select16(y []uint16, cond []uint8, a, b []uint16) {
 	pick(y, cond, a, b, s.each(opSelect16, len(cond), ptr(y[:len(cond)]), ptr(cond), ptr(a[:len(cond)]), ptr(b[:len(cond)])))
 }
 
-// Select32c is y = a where cond is not 0, else b.
-func (s Kernels) Select32c(y []uint32, cond []uint8, a []uint32, b uint32) {
-	pick1(y, cond, a, b, s.each(opSelect32c, len(cond), ptr(y[:len(cond)]), ptr(cond), ptr(a[:len(cond)]), unsafe.Pointer(&b)))
+// Select32S is y = a where cond is not 0, else b.
+func (s Kernels) Select32S(y []uint32, cond []uint8, a []uint32, b uint32) {
+	pickS(y, cond, a, b, s.each(opSelect32S, len(cond), ptr(y[:len(cond)]), ptr(cond), ptr(a[:len(cond)]), unsafe.Pointer(&b)))
 }
 
-// Select16c is Select32c for elements of 16 bits.
-func (s Kernels) Select16c(y []uint16, cond []uint8, a []uint16, b uint16) {
-	pick1(y, cond, a, b, s.each(opSelect16c, len(cond), ptr(y[:len(cond)]), ptr(cond), ptr(a[:len(cond)]), unsafe.Pointer(&b)))
+// Select16S is Select32S for elements of 16 bits.
+func (s Kernels) Select16S(y []uint16, cond []uint8, a []uint16, b uint16) {
+	pickS(y, cond, a, b, s.each(opSelect16S, len(cond), ptr(y[:len(cond)]), ptr(cond), ptr(a[:len(cond)]), unsafe.Pointer(&b)))
 }
 
-// pick and pick1 are the law from element i on.
+// pick and pickS are the law from element i on.
 func pick[T any](y []T, cond []uint8, a, b []T, i int) {
 	for ; i < len(cond); i++ {
 		if cond[i] != 0 {
@@ -36,7 +36,7 @@ func pick[T any](y []T, cond []uint8, a, b []T, i int) {
 	}
 }
 
-func pick1[T any](y []T, cond []uint8, a []T, b T, i int) {
+func pickS[T any](y []T, cond []uint8, a []T, b T, i int) {
 	for ; i < len(cond); i++ {
 		if cond[i] != 0 {
 			y[i] = a[i]

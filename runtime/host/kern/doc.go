@@ -59,7 +59,8 @@
 // Functions of elements round each result to nearest even, keep denormals, and
 // are as exact as they say; a NaN of arithmetic is 0x7fc00000. What only moves
 // elements (Select…) leaves their bits alone. Sum has an order of its own.
-// They, too, give the same bits in every tier, and their Go code is the law.
+// They, too, give the same bits in every tier, and their Go code is the law. Where
+// a name ends in S, the last operand is one element for all.
 //
 // # Use
 //

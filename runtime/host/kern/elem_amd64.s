@@ -597,8 +597,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func add1x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
-TEXT ·add1x512(SB), NOSPLIT, $0-40
+// func addSx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·addSx512(SB), NOSPLIT, $0-40
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -671,8 +671,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func sub1x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
-TEXT ·sub1x512(SB), NOSPLIT, $0-40
+// func subSx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·subSx512(SB), NOSPLIT, $0-40
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -745,8 +745,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func mul1x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
-TEXT ·mul1x512(SB), NOSPLIT, $0-40
+// func mulSx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·mulSx512(SB), NOSPLIT, $0-40
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -819,8 +819,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func div1x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
-TEXT ·div1x512(SB), NOSPLIT, $0-40
+// func divSx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·divSx512(SB), NOSPLIT, $0-40
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -897,8 +897,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func max1x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
-TEXT ·max1x512(SB), NOSPLIT, $0-40
+// func maxSx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·maxSx512(SB), NOSPLIT, $0-40
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -979,8 +979,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func min1x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
-TEXT ·min1x512(SB), NOSPLIT, $0-40
+// func minSx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·minSx512(SB), NOSPLIT, $0-40
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -1095,8 +1095,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func addI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
-TEXT ·addI32sx512(SB), NOSPLIT, $0-40
+// func addI32Sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·addI32Sx512(SB), NOSPLIT, $0-40
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -1161,8 +1161,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func subI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
-TEXT ·subI32sx512(SB), NOSPLIT, $0-40
+// func subI32Sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·subI32Sx512(SB), NOSPLIT, $0-40
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -1227,8 +1227,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func maxI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
-TEXT ·maxI32sx512(SB), NOSPLIT, $0-40
+// func maxI32Sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·maxI32Sx512(SB), NOSPLIT, $0-40
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -1293,8 +1293,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func minI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
-TEXT ·minI32sx512(SB), NOSPLIT, $0-40
+// func minI32Sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·minI32Sx512(SB), NOSPLIT, $0-40
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -1361,8 +1361,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func lessI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
-TEXT ·lessI32sx512(SB), NOSPLIT, $0-40
+// func lessI32Sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·lessI32Sx512(SB), NOSPLIT, $0-40
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -1431,8 +1431,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func lessEqualI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
-TEXT ·lessEqualI32sx512(SB), NOSPLIT, $0-40
+// func lessEqualI32Sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·lessEqualI32Sx512(SB), NOSPLIT, $0-40
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -1501,8 +1501,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func equalI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
-TEXT ·equalI32sx512(SB), NOSPLIT, $0-40
+// func equalI32Sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+TEXT ·equalI32Sx512(SB), NOSPLIT, $0-40
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -1613,8 +1613,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func select32cx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int, tail int)
-TEXT ·select32cx512(SB), NOSPLIT, $0-48
+// func select32Sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int, tail int)
+TEXT ·select32Sx512(SB), NOSPLIT, $0-48
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -1691,8 +1691,8 @@ done:
 	VZEROUPPER
 	RET
 
-// func select16cx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int, tail int)
-TEXT ·select16cx512(SB), NOSPLIT, $0-48
+// func select16Sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int, tail int)
+TEXT ·select16Sx512(SB), NOSPLIT, $0-48
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -2034,8 +2034,8 @@ last:
 	VZEROUPPER
 	RET
 
-// func add1x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·add1x256(SB), NOSPLIT, $0-32
+// func addSx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·addSx256(SB), NOSPLIT, $0-32
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -2087,8 +2087,8 @@ last:
 	VZEROUPPER
 	RET
 
-// func sub1x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·sub1x256(SB), NOSPLIT, $0-32
+// func subSx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·subSx256(SB), NOSPLIT, $0-32
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -2140,8 +2140,8 @@ last:
 	VZEROUPPER
 	RET
 
-// func mul1x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·mul1x256(SB), NOSPLIT, $0-32
+// func mulSx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·mulSx256(SB), NOSPLIT, $0-32
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -2193,8 +2193,8 @@ last:
 	VZEROUPPER
 	RET
 
-// func div1x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·div1x256(SB), NOSPLIT, $0-32
+// func divSx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·divSx256(SB), NOSPLIT, $0-32
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -2248,8 +2248,8 @@ last:
 	VZEROUPPER
 	RET
 
-// func max1x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·max1x256(SB), NOSPLIT, $0-32
+// func maxSx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·maxSx256(SB), NOSPLIT, $0-32
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -2305,8 +2305,8 @@ last:
 	VZEROUPPER
 	RET
 
-// func min1x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·min1x256(SB), NOSPLIT, $0-32
+// func minSx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·minSx256(SB), NOSPLIT, $0-32
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -2387,8 +2387,8 @@ last:
 	VZEROUPPER
 	RET
 
-// func addI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·addI32sx256(SB), NOSPLIT, $0-32
+// func addI32Sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·addI32Sx256(SB), NOSPLIT, $0-32
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -2434,8 +2434,8 @@ last:
 	VZEROUPPER
 	RET
 
-// func subI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·subI32sx256(SB), NOSPLIT, $0-32
+// func subI32Sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·subI32Sx256(SB), NOSPLIT, $0-32
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -2481,8 +2481,8 @@ last:
 	VZEROUPPER
 	RET
 
-// func maxI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·maxI32sx256(SB), NOSPLIT, $0-32
+// func maxI32Sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·maxI32Sx256(SB), NOSPLIT, $0-32
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -2528,8 +2528,8 @@ last:
 	VZEROUPPER
 	RET
 
-// func minI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·minI32sx256(SB), NOSPLIT, $0-32
+// func minI32Sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·minI32Sx256(SB), NOSPLIT, $0-32
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -2579,8 +2579,8 @@ last:
 	VZEROUPPER
 	RET
 
-// func lessI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·lessI32sx256(SB), NOSPLIT, $0-32
+// func lessI32Sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lessI32Sx256(SB), NOSPLIT, $0-32
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -2634,8 +2634,8 @@ last:
 	VZEROUPPER
 	RET
 
-// func lessEqualI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·lessEqualI32sx256(SB), NOSPLIT, $0-32
+// func lessEqualI32Sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·lessEqualI32Sx256(SB), NOSPLIT, $0-32
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -2689,8 +2689,8 @@ last:
 	VZEROUPPER
 	RET
 
-// func equalI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
-TEXT ·equalI32sx256(SB), NOSPLIT, $0-32
+// func equalI32Sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+TEXT ·equalI32Sx256(SB), NOSPLIT, $0-32
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -2773,8 +2773,8 @@ last:
 	VZEROUPPER
 	RET
 
-// func select32cx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int)
-TEXT ·select32cx256(SB), NOSPLIT, $0-40
+// func select32Sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int)
+TEXT ·select32Sx256(SB), NOSPLIT, $0-40
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
@@ -2830,8 +2830,8 @@ last:
 	VZEROUPPER
 	RET
 
-// func select16cx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int)
-TEXT ·select16cx256(SB), NOSPLIT, $0-40
+// func select16Sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int)
+TEXT ·select16Sx256(SB), NOSPLIT, $0-40
 	MOVQ y+0(FP), DI
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX

@@ -13,37 +13,37 @@ var elemSizes = [...]struct{ y, a, b, c, lanes int }{
 	opSigmoid:       {4, 4, 0, 0, 16},
 	opSilu:          {4, 4, 0, 0, 16},
 	opAdd:           {4, 4, 4, 0, 16},
-	opAdd1:          {4, 4, 0, 0, 16},
+	opAddS:          {4, 4, 0, 0, 16},
 	opSub:           {4, 4, 4, 0, 16},
-	opSub1:          {4, 4, 0, 0, 16},
+	opSubS:          {4, 4, 0, 0, 16},
 	opMul:           {4, 4, 4, 0, 16},
-	opMul1:          {4, 4, 0, 0, 16},
+	opMulS:          {4, 4, 0, 0, 16},
 	opDiv:           {4, 4, 4, 0, 16},
-	opDiv1:          {4, 4, 0, 0, 16},
+	opDivS:          {4, 4, 0, 0, 16},
 	opMax:           {4, 4, 4, 0, 16},
-	opMax1:          {4, 4, 0, 0, 16},
+	opMaxS:          {4, 4, 0, 0, 16},
 	opMin:           {4, 4, 4, 0, 16},
-	opMin1:          {4, 4, 0, 0, 16},
+	opMinS:          {4, 4, 0, 0, 16},
 	opAxpy:          {4, 4, 4, 0, 16},
 	opAddI32:        {4, 4, 4, 0, 16},
-	opAddI32s:       {4, 4, 0, 0, 16},
+	opAddI32S:       {4, 4, 0, 0, 16},
 	opSubI32:        {4, 4, 4, 0, 16},
-	opSubI32s:       {4, 4, 0, 0, 16},
+	opSubI32S:       {4, 4, 0, 0, 16},
 	opMaxI32:        {4, 4, 4, 0, 16},
-	opMaxI32s:       {4, 4, 0, 0, 16},
+	opMaxI32S:       {4, 4, 0, 0, 16},
 	opMinI32:        {4, 4, 4, 0, 16},
-	opMinI32s:       {4, 4, 0, 0, 16},
+	opMinI32S:       {4, 4, 0, 0, 16},
 	opLessI32:       {1, 4, 4, 0, 16},
-	opLessI32s:      {1, 4, 0, 0, 16},
+	opLessI32S:      {1, 4, 0, 0, 16},
 	opLessEqualI32:  {1, 4, 4, 0, 16},
-	opLessEqualI32s: {1, 4, 0, 0, 16},
+	opLessEqualI32S: {1, 4, 0, 0, 16},
 	opEqualI32:      {1, 4, 4, 0, 16},
-	opEqualI32s:     {1, 4, 0, 0, 16},
+	opEqualI32S:     {1, 4, 0, 0, 16},
 	opAnd8:          {1, 1, 1, 0, 64},
 	opSelect32:      {4, 1, 4, 4, 16},
-	opSelect32c:     {4, 1, 4, 0, 16},
+	opSelect32S:     {4, 1, 4, 0, 16},
 	opSelect16:      {2, 1, 2, 2, 32},
-	opSelect16c:     {2, 1, 2, 0, 32},
+	opSelect16S:     {2, 1, 2, 0, 32},
 }
 
 // call512 calls a function in 512 bits.
@@ -61,68 +61,68 @@ func call512(f elem, y, a, b, c unsafe.Pointer, n, tail int) {
 		silux512(y, a, n, tail)
 	case opAdd:
 		addx512(y, a, b, n, tail)
-	case opAdd1:
-		add1x512(y, a, b, n, tail)
+	case opAddS:
+		addSx512(y, a, b, n, tail)
 	case opSub:
 		subx512(y, a, b, n, tail)
-	case opSub1:
-		sub1x512(y, a, b, n, tail)
+	case opSubS:
+		subSx512(y, a, b, n, tail)
 	case opMul:
 		mulx512(y, a, b, n, tail)
-	case opMul1:
-		mul1x512(y, a, b, n, tail)
+	case opMulS:
+		mulSx512(y, a, b, n, tail)
 	case opDiv:
 		divx512(y, a, b, n, tail)
-	case opDiv1:
-		div1x512(y, a, b, n, tail)
+	case opDivS:
+		divSx512(y, a, b, n, tail)
 	case opMax:
 		maxx512(y, a, b, n, tail)
-	case opMax1:
-		max1x512(y, a, b, n, tail)
+	case opMaxS:
+		maxSx512(y, a, b, n, tail)
 	case opMin:
 		minx512(y, a, b, n, tail)
-	case opMin1:
-		min1x512(y, a, b, n, tail)
+	case opMinS:
+		minSx512(y, a, b, n, tail)
 	case opAxpy:
 		axpyx512(y, a, b, c, n, tail)
 	case opAddI32:
 		addI32x512(y, a, b, n, tail)
-	case opAddI32s:
-		addI32sx512(y, a, b, n, tail)
+	case opAddI32S:
+		addI32Sx512(y, a, b, n, tail)
 	case opSubI32:
 		subI32x512(y, a, b, n, tail)
-	case opSubI32s:
-		subI32sx512(y, a, b, n, tail)
+	case opSubI32S:
+		subI32Sx512(y, a, b, n, tail)
 	case opMaxI32:
 		maxI32x512(y, a, b, n, tail)
-	case opMaxI32s:
-		maxI32sx512(y, a, b, n, tail)
+	case opMaxI32S:
+		maxI32Sx512(y, a, b, n, tail)
 	case opMinI32:
 		minI32x512(y, a, b, n, tail)
-	case opMinI32s:
-		minI32sx512(y, a, b, n, tail)
+	case opMinI32S:
+		minI32Sx512(y, a, b, n, tail)
 	case opLessI32:
 		lessI32x512(y, a, b, n, tail)
-	case opLessI32s:
-		lessI32sx512(y, a, b, n, tail)
+	case opLessI32S:
+		lessI32Sx512(y, a, b, n, tail)
 	case opLessEqualI32:
 		lessEqualI32x512(y, a, b, n, tail)
-	case opLessEqualI32s:
-		lessEqualI32sx512(y, a, b, n, tail)
+	case opLessEqualI32S:
+		lessEqualI32Sx512(y, a, b, n, tail)
 	case opEqualI32:
 		equalI32x512(y, a, b, n, tail)
-	case opEqualI32s:
-		equalI32sx512(y, a, b, n, tail)
+	case opEqualI32S:
+		equalI32Sx512(y, a, b, n, tail)
 	case opAnd8:
 		and8x512(y, a, b, n, tail)
 	case opSelect32:
 		select32x512(y, a, b, c, n, tail)
-	case opSelect32c:
-		select32cx512(y, a, b, c, n, tail)
+	case opSelect32S:
+		select32Sx512(y, a, b, c, n, tail)
 	case opSelect16:
 		select16x512(y, a, b, c, n, tail)
-	case opSelect16c:
-		select16cx512(y, a, b, c, n, tail)
+	case opSelect16S:
+		select16Sx512(y, a, b, c, n, tail)
 	}
 }
 
@@ -141,67 +141,67 @@ func call256(f elem, y, a, b, c unsafe.Pointer, n int) {
 		silux256(y, a, n)
 	case opAdd:
 		addx256(y, a, b, n)
-	case opAdd1:
-		add1x256(y, a, b, n)
+	case opAddS:
+		addSx256(y, a, b, n)
 	case opSub:
 		subx256(y, a, b, n)
-	case opSub1:
-		sub1x256(y, a, b, n)
+	case opSubS:
+		subSx256(y, a, b, n)
 	case opMul:
 		mulx256(y, a, b, n)
-	case opMul1:
-		mul1x256(y, a, b, n)
+	case opMulS:
+		mulSx256(y, a, b, n)
 	case opDiv:
 		divx256(y, a, b, n)
-	case opDiv1:
-		div1x256(y, a, b, n)
+	case opDivS:
+		divSx256(y, a, b, n)
 	case opMax:
 		maxx256(y, a, b, n)
-	case opMax1:
-		max1x256(y, a, b, n)
+	case opMaxS:
+		maxSx256(y, a, b, n)
 	case opMin:
 		minx256(y, a, b, n)
-	case opMin1:
-		min1x256(y, a, b, n)
+	case opMinS:
+		minSx256(y, a, b, n)
 	case opAxpy:
 		axpyx256(y, a, b, c, n)
 	case opAddI32:
 		addI32x256(y, a, b, n)
-	case opAddI32s:
-		addI32sx256(y, a, b, n)
+	case opAddI32S:
+		addI32Sx256(y, a, b, n)
 	case opSubI32:
 		subI32x256(y, a, b, n)
-	case opSubI32s:
-		subI32sx256(y, a, b, n)
+	case opSubI32S:
+		subI32Sx256(y, a, b, n)
 	case opMaxI32:
 		maxI32x256(y, a, b, n)
-	case opMaxI32s:
-		maxI32sx256(y, a, b, n)
+	case opMaxI32S:
+		maxI32Sx256(y, a, b, n)
 	case opMinI32:
 		minI32x256(y, a, b, n)
-	case opMinI32s:
-		minI32sx256(y, a, b, n)
+	case opMinI32S:
+		minI32Sx256(y, a, b, n)
 	case opLessI32:
 		lessI32x256(y, a, b, n)
-	case opLessI32s:
-		lessI32sx256(y, a, b, n)
+	case opLessI32S:
+		lessI32Sx256(y, a, b, n)
 	case opLessEqualI32:
 		lessEqualI32x256(y, a, b, n)
-	case opLessEqualI32s:
-		lessEqualI32sx256(y, a, b, n)
+	case opLessEqualI32S:
+		lessEqualI32Sx256(y, a, b, n)
 	case opEqualI32:
 		equalI32x256(y, a, b, n)
-	case opEqualI32s:
-		equalI32sx256(y, a, b, n)
+	case opEqualI32S:
+		equalI32Sx256(y, a, b, n)
 	case opAnd8:
 		and8x256(y, a, b, n)
 	case opSelect32:
 		select32x256(y, a, b, c, n)
-	case opSelect32c:
-		select32cx256(y, a, b, c, n)
+	case opSelect32S:
+		select32Sx256(y, a, b, c, n)
 	case opSelect16:
 		select16x256(y, a, b, c, n)
-	case opSelect16c:
-		select16cx256(y, a, b, c, n)
+	case opSelect16S:
+		select16Sx256(y, a, b, c, n)
 	}
 }

@@ -12,35 +12,35 @@ const (
 	opSigmoid
 	opSilu
 	opAdd
-	opAdd1
+	opAddS
 	opSub
-	opSub1
+	opSubS
 	opMul
-	opMul1
+	opMulS
 	opDiv
-	opDiv1
+	opDivS
 	opMax
-	opMax1
+	opMaxS
 	opMin
-	opMin1
+	opMinS
 	opAxpy
 	opAddI32
-	opAddI32s
+	opAddI32S
 	opSubI32
-	opSubI32s
+	opSubI32S
 	opMaxI32
-	opMaxI32s
+	opMaxI32S
 	opMinI32
-	opMinI32s
+	opMinI32S
 	opLessI32
-	opLessI32s
+	opLessI32S
 	opLessEqualI32
-	opLessEqualI32s
+	opLessEqualI32S
 	opEqualI32
-	opEqualI32s
+	opEqualI32S
 	opAnd8
 	opSelect32
-	opSelect32c
+	opSelect32S
 	opSelect16
-	opSelect16c
+	opSelect16S
 )

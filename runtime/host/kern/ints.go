@@ -14,17 +14,17 @@ func (s Kernels) MaxI32(y, a, b []int32) { s.ints(opMaxI32, y, a, b, maxI32) }
 // MinI32 is y = min(a, b).
 func (s Kernels) MinI32(y, a, b []int32) { s.ints(opMinI32, y, a, b, minI32) }
 
-// AddI32s is y = a + v.
-func (s Kernels) AddI32s(y, a []int32, v int32) { s.ints1(opAddI32s, y, a, v, addI32) }
+// AddI32S is y = a + v.
+func (s Kernels) AddI32S(y, a []int32, v int32) { s.intsS(opAddI32S, y, a, v, addI32) }
 
-// SubI32s is y = a − v.
-func (s Kernels) SubI32s(y, a []int32, v int32) { s.ints1(opSubI32s, y, a, v, subI32) }
+// SubI32S is y = a − v.
+func (s Kernels) SubI32S(y, a []int32, v int32) { s.intsS(opSubI32S, y, a, v, subI32) }
 
-// MaxI32s is y = max(a, v).
-func (s Kernels) MaxI32s(y, a []int32, v int32) { s.ints1(opMaxI32s, y, a, v, maxI32) }
+// MaxI32S is y = max(a, v).
+func (s Kernels) MaxI32S(y, a []int32, v int32) { s.intsS(opMaxI32S, y, a, v, maxI32) }
 
-// MinI32s is y = min(a, v).
-func (s Kernels) MinI32s(y, a []int32, v int32) { s.ints1(opMinI32s, y, a, v, minI32) }
+// MinI32S is y = min(a, v).
+func (s Kernels) MinI32S(y, a []int32, v int32) { s.intsS(opMinI32S, y, a, v, minI32) }
 
 // Predicates are 1 where they hold, else 0.
 
@@ -39,16 +39,16 @@ func (s Kernels) LessEqualI32(y []uint8, a, b []int32) {
 // EqualI32 is y = (a = b).
 func (s Kernels) EqualI32(y []uint8, a, b []int32) { s.compare(opEqualI32, y, a, b, equal) }
 
-// LessI32s is y = a < v.
-func (s Kernels) LessI32s(y []uint8, a []int32, v int32) { s.compare1(opLessI32s, y, a, v, less) }
+// LessI32S is y = a < v.
+func (s Kernels) LessI32S(y []uint8, a []int32, v int32) { s.compareS(opLessI32S, y, a, v, less) }
 
-// LessEqualI32s is y = a ≤ v.
-func (s Kernels) LessEqualI32s(y []uint8, a []int32, v int32) {
-	s.compare1(opLessEqualI32s, y, a, v, lessEqual)
+// LessEqualI32S is y = a ≤ v.
+func (s Kernels) LessEqualI32S(y []uint8, a []int32, v int32) {
+	s.compareS(opLessEqualI32S, y, a, v, lessEqual)
 }
 
-// EqualI32s is y = (a = v).
-func (s Kernels) EqualI32s(y []uint8, a []int32, v int32) { s.compare1(opEqualI32s, y, a, v, equal) }
+// EqualI32S is y = (a = v).
+func (s Kernels) EqualI32S(y []uint8, a []int32, v int32) { s.compareS(opEqualI32S, y, a, v, equal) }
 
 // And8 is y = a ∧ b of predicates, 0 or 1; anything but zero is true.
 func (s Kernels) And8(y, a, b []uint8) {
@@ -65,7 +65,7 @@ func (s Kernels) ints(f elem, y, a, b []int32, law func(a, b int32) int32) {
 	}
 }
 
-func (s Kernels) ints1(f elem, y, a []int32, v int32, law func(a, b int32) int32) {
+func (s Kernels) intsS(f elem, y, a []int32, v int32, law func(a, b int32) int32) {
 	y = y[:len(a)]
 	for i := s.each(f, len(a), ptr(y), ptr(a), unsafe.Pointer(&v), nil); i < len(a); i++ {
 		y[i] = law(a[i], v)
@@ -79,7 +79,7 @@ func (s Kernels) compare(f elem, y []uint8, a, b []int32, law func(a, b int32) b
 	}
 }
 
-func (s Kernels) compare1(f elem, y []uint8, a []int32, v int32, law func(a, b int32) bool) {
+func (s Kernels) compareS(f elem, y []uint8, a []int32, v int32, law func(a, b int32) bool) {
 	y = y[:len(a)]
 	for i := s.each(f, len(a), ptr(y), ptr(a), unsafe.Pointer(&v), nil); i < len(a); i++ {
 		y[i] = truth(law(a[i], v))

@@ -69,12 +69,12 @@ var floatOps = []choice[float32, float32, float32]{
 	fn("Div", Kernels.Div, quot64),
 	fn("Max", Kernels.Max, max64),
 	fn("Min", Kernels.Min, min64),
-	fn1("Add1", Kernels.Add1, sum64),
-	fn1("Sub1", Kernels.Sub1, diff64),
-	fn1("Mul1", Kernels.Mul1, prod64),
-	fn1("Div1", Kernels.Div1, quot64),
-	fn1("Max1", Kernels.Max1, max64),
-	fn1("Min1", Kernels.Min1, min64),
+	fn1("AddS", Kernels.AddS, sum64),
+	fn1("SubS", Kernels.SubS, diff64),
+	fn1("MulS", Kernels.MulS, prod64),
+	fn1("DivS", Kernels.DivS, quot64),
+	fn1("MaxS", Kernels.MaxS, max64),
+	fn1("MinS", Kernels.MinS, min64),
 	{"Axpy", func(s Kernels, y []float32, _ []uint8, a, b []float32) {
 		if len(b) > 0 {
 			s.Axpy(y, b[0], a)
@@ -98,10 +98,10 @@ var intOps = []choice[int32, int32, int32]{
 	fn("SubI32", Kernels.SubI32, diffInt),
 	fn("MaxI32", Kernels.MaxI32, maxInt),
 	fn("MinI32", Kernels.MinI32, minInt),
-	fn1("AddI32s", Kernels.AddI32s, sumInt),
-	fn1("SubI32s", Kernels.SubI32s, diffInt),
-	fn1("MaxI32s", Kernels.MaxI32s, maxInt),
-	fn1("MinI32s", Kernels.MinI32s, minInt),
+	fn1("AddI32S", Kernels.AddI32S, sumInt),
+	fn1("SubI32S", Kernels.SubI32S, diffInt),
+	fn1("MaxI32S", Kernels.MaxI32S, maxInt),
+	fn1("MinI32S", Kernels.MinI32S, minInt),
 }
 
 // is is 1 where the sign of a − b is one of the signs.
@@ -121,9 +121,9 @@ var predicates = []choice[uint8, int32, int32]{
 	fn("LessI32", Kernels.LessI32, is(-1)),
 	fn("LessEqualI32", Kernels.LessEqualI32, is(-1, 0)),
 	fn("EqualI32", Kernels.EqualI32, is(0)),
-	fn1("LessI32s", Kernels.LessI32s, is(-1)),
-	fn1("LessEqualI32s", Kernels.LessEqualI32s, is(-1, 0)),
-	fn1("EqualI32s", Kernels.EqualI32s, is(0)),
+	fn1("LessI32S", Kernels.LessI32S, is(-1)),
+	fn1("LessEqualI32S", Kernels.LessEqualI32S, is(-1, 0)),
+	fn1("EqualI32S", Kernels.EqualI32S, is(0)),
 }
 
 var truths = []choice[uint8, uint8, uint8]{
@@ -144,18 +144,18 @@ func chosen[T any](_ T, cond uint8, a, b T) T {
 
 var selects32 = []choice[uint32, uint32, uint32]{
 	{"Select32", Kernels.Select32, chosen[uint32], false},
-	{"Select32c", func(s Kernels, y []uint32, cond []uint8, a, b []uint32) {
+	{"Select32S", func(s Kernels, y []uint32, cond []uint8, a, b []uint32) {
 		if len(b) > 0 {
-			s.Select32c(y, cond, a, b[0])
+			s.Select32S(y, cond, a, b[0])
 		}
 	}, chosen[uint32], true},
 }
 
 var selects16 = []choice[uint16, uint16, uint16]{
 	{"Select16", Kernels.Select16, chosen[uint16], false},
-	{"Select16c", func(s Kernels, y []uint16, cond []uint8, a, b []uint16) {
+	{"Select16S", func(s Kernels, y []uint16, cond []uint8, a, b []uint16) {
 		if len(b) > 0 {
-			s.Select16c(y, cond, a, b[0])
+			s.Select16S(y, cond, a, b[0])
 		}
 	}, chosen[uint16], true},
 }

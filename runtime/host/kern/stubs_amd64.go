@@ -137,60 +137,60 @@ func silux512(y unsafe.Pointer, a unsafe.Pointer, n int, tail int)
 //go:noescape
 func addx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
-// add1x512 is y = a + b; b is one element.
+// addSx512 is y = a + b; b is one element.
 //
 //go:noescape
-func add1x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+func addSx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
 // subx512 is y = a − b.
 //
 //go:noescape
 func subx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
-// sub1x512 is y = a − b; b is one element.
+// subSx512 is y = a − b; b is one element.
 //
 //go:noescape
-func sub1x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+func subSx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
 // mulx512 is y = a · b.
 //
 //go:noescape
 func mulx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
-// mul1x512 is y = a · b; b is one element.
+// mulSx512 is y = a · b; b is one element.
 //
 //go:noescape
-func mul1x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+func mulSx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
 // divx512 is y = a / b.
 //
 //go:noescape
 func divx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
-// div1x512 is y = a / b; b is one element.
+// divSx512 is y = a / b; b is one element.
 //
 //go:noescape
-func div1x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+func divSx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
 // maxx512 is y = max(a, b), NaN if either is.
 //
 //go:noescape
 func maxx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
-// max1x512 is y = max(a, b), NaN if either is; b is one element.
+// maxSx512 is y = max(a, b), NaN if either is; b is one element.
 //
 //go:noescape
-func max1x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+func maxSx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
 // minx512 is y = min(a, b), NaN if either is.
 //
 //go:noescape
 func minx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
-// min1x512 is y = min(a, b), NaN if either is; b is one element.
+// minSx512 is y = min(a, b), NaN if either is; b is one element.
 //
 //go:noescape
-func min1x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+func minSx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
 // axpyx512 is y = a + c·b with one rounding; c is one element.
 //
@@ -202,70 +202,70 @@ func axpyx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Poi
 //go:noescape
 func addI32x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
-// addI32sx512 is y = a + b; b is one element.
+// addI32Sx512 is y = a + b; b is one element.
 //
 //go:noescape
-func addI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+func addI32Sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
 // subI32x512 is y = a − b.
 //
 //go:noescape
 func subI32x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
-// subI32sx512 is y = a − b; b is one element.
+// subI32Sx512 is y = a − b; b is one element.
 //
 //go:noescape
-func subI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+func subI32Sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
 // maxI32x512 is y = max(a, b).
 //
 //go:noescape
 func maxI32x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
-// maxI32sx512 is y = max(a, b); b is one element.
+// maxI32Sx512 is y = max(a, b); b is one element.
 //
 //go:noescape
-func maxI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+func maxI32Sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
 // minI32x512 is y = min(a, b).
 //
 //go:noescape
 func minI32x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
-// minI32sx512 is y = min(a, b); b is one element.
+// minI32Sx512 is y = min(a, b); b is one element.
 //
 //go:noescape
-func minI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+func minI32Sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
 // lessI32x512 is y = a < b.
 //
 //go:noescape
 func lessI32x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
-// lessI32sx512 is y = a < b; b is one element.
+// lessI32Sx512 is y = a < b; b is one element.
 //
 //go:noescape
-func lessI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+func lessI32Sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
 // lessEqualI32x512 is y = a ≤ b.
 //
 //go:noescape
 func lessEqualI32x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
-// lessEqualI32sx512 is y = a ≤ b; b is one element.
+// lessEqualI32Sx512 is y = a ≤ b; b is one element.
 //
 //go:noescape
-func lessEqualI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+func lessEqualI32Sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
 // equalI32x512 is y = a = b.
 //
 //go:noescape
 func equalI32x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
-// equalI32sx512 is y = a = b; b is one element.
+// equalI32Sx512 is y = a = b; b is one element.
 //
 //go:noescape
-func equalI32sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
+func equalI32Sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail int)
 
 // and8x512 is y = a ∧ b of truth values.
 //
@@ -277,20 +277,20 @@ func and8x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int, tail 
 //go:noescape
 func select32x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int, tail int)
 
-// select32cx512 is y = b where a is not zero, else c; c is one element.
+// select32Sx512 is y = b where a is not zero, else c; c is one element.
 //
 //go:noescape
-func select32cx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int, tail int)
+func select32Sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int, tail int)
 
 // select16x512 is y = b where a is not zero, else c.
 //
 //go:noescape
 func select16x512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int, tail int)
 
-// select16cx512 is y = b where a is not zero, else c; c is one element.
+// select16Sx512 is y = b where a is not zero, else c; c is one element.
 //
 //go:noescape
-func select16cx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int, tail int)
+func select16Sx512(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int, tail int)
 
 // sumx512 adds a to the lanes y.
 //
@@ -332,60 +332,60 @@ func silux256(y unsafe.Pointer, a unsafe.Pointer, n int)
 //go:noescape
 func addx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
-// add1x256 is y = a + b; b is one element.
+// addSx256 is y = a + b; b is one element.
 //
 //go:noescape
-func add1x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+func addSx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 // subx256 is y = a − b.
 //
 //go:noescape
 func subx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
-// sub1x256 is y = a − b; b is one element.
+// subSx256 is y = a − b; b is one element.
 //
 //go:noescape
-func sub1x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+func subSx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 // mulx256 is y = a · b.
 //
 //go:noescape
 func mulx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
-// mul1x256 is y = a · b; b is one element.
+// mulSx256 is y = a · b; b is one element.
 //
 //go:noescape
-func mul1x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+func mulSx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 // divx256 is y = a / b.
 //
 //go:noescape
 func divx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
-// div1x256 is y = a / b; b is one element.
+// divSx256 is y = a / b; b is one element.
 //
 //go:noescape
-func div1x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+func divSx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 // maxx256 is y = max(a, b), NaN if either is.
 //
 //go:noescape
 func maxx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
-// max1x256 is y = max(a, b), NaN if either is; b is one element.
+// maxSx256 is y = max(a, b), NaN if either is; b is one element.
 //
 //go:noescape
-func max1x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+func maxSx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 // minx256 is y = min(a, b), NaN if either is.
 //
 //go:noescape
 func minx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
-// min1x256 is y = min(a, b), NaN if either is; b is one element.
+// minSx256 is y = min(a, b), NaN if either is; b is one element.
 //
 //go:noescape
-func min1x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+func minSx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 // axpyx256 is y = a + c·b with one rounding; c is one element.
 //
@@ -397,70 +397,70 @@ func axpyx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Poi
 //go:noescape
 func addI32x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
-// addI32sx256 is y = a + b; b is one element.
+// addI32Sx256 is y = a + b; b is one element.
 //
 //go:noescape
-func addI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+func addI32Sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 // subI32x256 is y = a − b.
 //
 //go:noescape
 func subI32x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
-// subI32sx256 is y = a − b; b is one element.
+// subI32Sx256 is y = a − b; b is one element.
 //
 //go:noescape
-func subI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+func subI32Sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 // maxI32x256 is y = max(a, b).
 //
 //go:noescape
 func maxI32x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
-// maxI32sx256 is y = max(a, b); b is one element.
+// maxI32Sx256 is y = max(a, b); b is one element.
 //
 //go:noescape
-func maxI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+func maxI32Sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 // minI32x256 is y = min(a, b).
 //
 //go:noescape
 func minI32x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
-// minI32sx256 is y = min(a, b); b is one element.
+// minI32Sx256 is y = min(a, b); b is one element.
 //
 //go:noescape
-func minI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+func minI32Sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 // lessI32x256 is y = a < b.
 //
 //go:noescape
 func lessI32x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
-// lessI32sx256 is y = a < b; b is one element.
+// lessI32Sx256 is y = a < b; b is one element.
 //
 //go:noescape
-func lessI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+func lessI32Sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 // lessEqualI32x256 is y = a ≤ b.
 //
 //go:noescape
 func lessEqualI32x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
-// lessEqualI32sx256 is y = a ≤ b; b is one element.
+// lessEqualI32Sx256 is y = a ≤ b; b is one element.
 //
 //go:noescape
-func lessEqualI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+func lessEqualI32Sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 // equalI32x256 is y = a = b.
 //
 //go:noescape
 func equalI32x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
-// equalI32sx256 is y = a = b; b is one element.
+// equalI32Sx256 is y = a = b; b is one element.
 //
 //go:noescape
-func equalI32sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
+func equalI32Sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 
 // and8x256 is y = a ∧ b of truth values.
 //
@@ -472,20 +472,20 @@ func and8x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, n int)
 //go:noescape
 func select32x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int)
 
-// select32cx256 is y = b where a is not zero, else c; c is one element.
+// select32Sx256 is y = b where a is not zero, else c; c is one element.
 //
 //go:noescape
-func select32cx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int)
+func select32Sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int)
 
 // select16x256 is y = b where a is not zero, else c.
 //
 //go:noescape
 func select16x256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int)
 
-// select16cx256 is y = b where a is not zero, else c; c is one element.
+// select16Sx256 is y = b where a is not zero, else c; c is one element.
 //
 //go:noescape
-func select16cx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int)
+func select16Sx256(y unsafe.Pointer, a unsafe.Pointer, b unsafe.Pointer, c unsafe.Pointer, n int)
 
 // sumx256 adds a to the lanes y.
 //
