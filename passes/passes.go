@@ -30,6 +30,9 @@ type Pass struct {
 	// Optional passes may be left out: what they make is another form of the
 	// same computation, not one that later stages need.
 	Optional bool
+	// Inexact passes may change the last bits of sums; all others keep every bit of
+	// what a host can see.
+	Inexact bool
 	// After names the passes that must come before this one where a pipeline
 	// has them.
 	After []Order

@@ -7,11 +7,13 @@ import (
 
 	"quill/ir"
 	"quill/ir/filetest"
+	"quill/ir/inkling"
 	"quill/ir/interp"
 )
 
 // same interprets a case before and after a pipeline on random inputs, once a
-// seed, and compares all results: bit by bit unless -atol= says otherwise.
+// seed, and compares all results: bit by bit unless -atol= says otherwise. Lists of
+// blocks and positions are as a host makes them.
 // Symbols take a small value of their range. With -specials floats are among
 // others −0, NaN and infinite.
 func same(ctx context.Context, args []string, c filetest.Case) filetest.Result {
@@ -62,6 +64,15 @@ func sameOnce(ctx context.Context, before, after *ir.Module, seed uint64, atol f
 	args, err := interp.RandomArgs(before, before.Entry(), env, seed, interp.RandomOptions{Specials: specials})
 	if err != nil {
 		return err
+	}
+	step, err := inkling.RandomStep(after, env, seed)
+	if err != nil {
+		return err
+	}
+	for name, v := range step {
+		for r := range args {
+			args[r][name] = interp.FromI32([]int64{int64(len(v))}, v...)
+		}
 	}
 	want, err := interp.Run(ctx, before, before.Entry(), env, args, interp.Options{})
 	if err != nil {
