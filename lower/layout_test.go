@@ -109,7 +109,7 @@ func @f(input %x: i32[3], weight %e: f32[5, 4] = "e", weight %u: f32[4, 4]@shard
 		inPlace bool
 	}{
 		{"%y = silu %r\nreturn %y\n}\n", true},
-		{"%q = add %p, %p\n%s = all_reduce %q\n%y = add %r, %s\nreturn %y\n}\n", false},
+		{"%q = add %p, %p\n%s = all_reduce %q\n%y = mul %r, %s\nreturn %y\n}\n", false},
 	} {
 		p, _, err := planOf(t, head+c.rest)
 		require.NoError(t, err)

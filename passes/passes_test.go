@@ -118,6 +118,14 @@ func @f(
 	"fold":         exampleOf("f32[4]", "f32[4]", "%3"),
 	"cse":          exampleOf("f32[4]", "f32[4]", "%2"),
 	"dce":          exampleOf("f32[4]", "f32[4]", "%2"),
+	"collapse-reduces": {`module @example {level = model, tp = 2}
+func @f(
+  weight %x: f32[4, 3]@shard(1, 2) = "x",
+  weight %u: f32[8, 3]@shard(1, 2) = "u",
+  weight %v: f32[8, 3]@shard(1, 2) = "v"
+) -> (output y: f32[4, 8]) {
+`, `  return %4
+}`},
 }
 
 // exampleOf completes an example that computes a value of %x.

@@ -23,16 +23,18 @@ func Passes() Table {
 		hoistPass,
 		csePass,
 		dcePass,
+		collapsePass,
 		outlinePass,
 	}
 }
 
-// pipeline is what compiling runs. Folding comes first since it leaves constants
+// pipeline is what compiling runs. What changes the graph as a whole comes first,
+// on what was captured. Folding precedes canonicalize since it leaves constants
 // for canonicalize to find; what is equal is merged only once it looks equal; and
 // dce removes what all of them have left unused, so that no segment computes it.
 // Sizes that are known only in a bucket make more reshapes and slices do nothing,
 // and more ops equal.
-const pipeline = "fold,canonicalize,hoist-step-invariant,cse,dce," + outline + ",canonicalize,cse,dce"
+const pipeline = "collapse-reduces,fold,canonicalize,hoist-step-invariant,cse,dce," + outline + ",canonicalize,cse,dce"
 
 // Default is the pipeline that compiling runs unless told otherwise.
 func Default() Pipeline {

@@ -26,13 +26,14 @@ type reference struct {
 	cfg  *inkling.Config
 	opt  inkling.Options
 	ckpt *safetensors.Checkpoint
-	// outlined runs what the passes make of the graphs.
-	outlined bool
+	// passes are what is run on the graphs.
+	passes passes.Pipeline
 
 	mods    map[inkling.Family]*ir.Module
 	weights map[string][]*interp.Tensor
 	states  []map[string]*interp.Tensor // of each rank, by name
 	carry   []*interp.Tensor            // of each rank
+	rows    int                         // real ones of them
 	used    map[inkling.Family]int      // steps
 	free    []int32                     // blocks
 	rng     *rand.Rand
@@ -84,9 +85,7 @@ func (r *reference) module(fam inkling.Family) *ir.Module {
 	m, err := inkling.Capture(r.cfg, r.opt, fam)
 	require.NoError(r.t, err)
 	require.NoError(r.t, ir.Verify(m))
-	if r.outlined {
-		require.NoError(r.t, passes.Run(r.t.Context(), m, passes.Default().Stage(passes.Family)))
-	}
+	require.NoError(r.t, passes.Run(r.t.Context(), m, r.passes))
 	r.mods[fam] = m
 	return m
 }
@@ -144,6 +143,9 @@ func (r *reference) state(rank int, p *ir.Param) *interp.Tensor {
 func (r *reference) run(fam inkling.Family, env map[string]int64, inputs map[string][]int32, rows int) []map[string]*interp.Tensor {
 	m := r.module(fam)
 	r.used[fam]++
+	if fam != inkling.Logits {
+		r.rows = rows
+	}
 	args := make([]map[string]*interp.Tensor, m.TP)
 	for rank := range args {
 		args[rank] = map[string]*interp.Tensor{}
