@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
+	"slices"
 
 	"quill/ir"
 	"quill/ir/inkling"
@@ -59,6 +60,7 @@ func CompileWith(ctx context.Context, d *Deployment, opt Options) (b *recipes.Bu
 			Format: recipes.FormatVersion, Quill: Version, Target: d.Target, Deployment: d.manifest(), Costs: d.costs(cfg),
 			Model: recipes.Model{
 				Fingerprint: fp, Layers: cfg.Layers, Hidden: cfg.Hidden, Vocab: cfg.Vocab, ValidVocab: cfg.ValidVocab, EOS: cfg.EOS,
+				Window: window(cfg),
 			},
 		},
 		Checkpoint: checkpoint(cfg),
@@ -74,6 +76,14 @@ func CompileWith(ctx context.Context, d *Deployment, opt Options) (b *recipes.Bu
 		}
 	}
 	return b, cfg.Notes, nil
+}
+
+// window is how many tokens local layers see, 0 when there are none.
+func window(c *inkling.Config) int {
+	if slices.Contains(c.IsLocal, true) {
+		return c.Window
+	}
+	return 0
 }
 
 func (d *Deployment) configPath() string { return filepath.Join(d.ModelDir(), "config.json") }

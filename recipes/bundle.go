@@ -25,6 +25,8 @@ type Model struct {
 	Vocab       int    `json:"vocab"`          // rows of the matrices
 	ValidVocab  int    `json:"unpadded_vocab"` // ids that exist
 	EOS         int    `json:"eos_token_id"`
+	// Window is how many tokens layers with a window see, 0 when there are none.
+	Window int `json:"window,omitempty"`
 }
 
 // Deployment is the part of the deployment the runtime obeys.

@@ -21,6 +21,9 @@ func (b *Bundle) Check() error {
 	if m := &b.Manifest.Model; m.ValidVocab < 1 || m.ValidVocab > m.Vocab || m.Vocab > math.MaxInt32 {
 		return fmt.Errorf("model: %d valid ids in a vocabulary of %d", m.ValidVocab, m.Vocab)
 	}
+	if w := b.Manifest.Model.Window; w < 0 || w > maxTokens {
+		return fmt.Errorf("model: window is %d, want 0 to %d", w, maxTokens)
+	}
 	if err := b.Manifest.Costs.check(); err != nil {
 		return fmt.Errorf("costs: %w", err)
 	}

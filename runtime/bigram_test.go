@@ -112,7 +112,7 @@ type draft struct {
 // inputs places all inputs of the bucket.
 func (d *draft) inputs() {
 	for i := range inputTable {
-		if _, size, ok := inputOf(inputTable[i].name, d.plan.Bucket, blockSize); ok {
+		if _, size, ok := inputOf(inputTable[i].name, d.plan.Bucket, &layout{block: blockSize}); ok {
 			d.plan.Inputs = append(d.plan.Inputs, recipes.IO{
 				Name: inputTable[i].name, DType: dtype.I32, Dims: []int64{int64(size)}, Offset: d.arena(int64(4 * size)),
 			})
@@ -235,7 +235,7 @@ func chunkPlan(b *recipes.Bundle, bucket recipes.Bucket) (recipes.Plan, error) {
 	d := &draft{b: b, plan: recipes.Plan{Bucket: bucket, Family: "prefill"}}
 	d.inputs()
 	d.begin("chunk")
-	q, w := int64(bucket.Query), int64(touched(bucket, blockSize))
+	q, w := int64(bucket.Query), int64(touched(bucket, &layout{block: blockSize}))
 	embed := d.at(inWeights, 0, dtype.F32, hidden, vocabulary)
 	x := d.gather(d.at(inWorkspace, 0, dtype.F32, hidden, q), embed, d.input("tokens"))
 	old := d.gather(d.at(inWorkspace, 0, dtype.F32, hidden, 1), d.convTable(), d.input("conv_read"))

@@ -24,25 +24,48 @@ const (
 	inBlocks
 	inOwners
 	inRefStart
+	inWindowBlocks
+	inWindowOwners
+	inWindowStart
 	inRows
 	numInputs
 )
 
 // sizeFunc is the number of elements of an input at a bucket; 0 where the
 // bucket has no such input.
-type sizeFunc func(b recipes.Bucket, block int) int
+type sizeFunc func(b recipes.Bucket, l *layout) int
 
-func one(recipes.Bucket, int) int        { return 1 }
-func query(b recipes.Bucket, _ int) int  { return b.Query }
-func seqs(b recipes.Bucket, _ int) int   { return b.Seqs }
-func blocks(b recipes.Bucket, _ int) int { return b.Blocks }
+func one(recipes.Bucket, *layout) int        { return 1 }
+func query(b recipes.Bucket, _ *layout) int  { return b.Query }
+func seqs(b recipes.Bucket, _ *layout) int   { return b.Seqs }
+func blocks(b recipes.Bucket, _ *layout) int { return b.Blocks }
 
 // history is one where a prefill bucket has history.
-func history(b recipes.Bucket, _ int) int { return min(b.Blocks, 1) }
+func history(b recipes.Bucket, _ *layout) int { return min(b.Blocks, 1) }
 
 // touched is the largest number of blocks that a chunk lies in, whatever its
 // alignment.
-func touched(b recipes.Bucket, block int) int { return (b.Query+block-2)/block + 1 }
+func touched(b recipes.Bucket, l *layout) int { return l.span(b.Query) }
+
+// windowHistory is how many blocks of the history the windows of a chunk can reach:
+// its first token is in its own window.
+func windowHistory(b recipes.Bucket, l *layout) int {
+	if l.window == 0 {
+		return 0
+	}
+	return min(b.Blocks, l.span(max(l.window-1, 1)))
+}
+
+// windowListed is one where a bucket has a list of those blocks.
+func windowListed(b recipes.Bucket, l *layout) int { return min(windowHistory(b, l), 1) }
+
+// windowRefs is how many references the windows of all sequences can reach.
+func windowRefs(b recipes.Bucket, l *layout) int {
+	if l.window == 0 {
+		return 0
+	}
+	return min(b.Blocks, b.Seqs*l.span(l.window))
+}
 
 // inputTable lists all inputs: their names and their sizes in each phase. All
 // of them are i32.
@@ -65,11 +88,16 @@ var inputTable = [numInputs]struct {
 	inOwners:    {"owners", nil, blocks, nil},     // their rows
 	inRefStart:  {"ref_start", nil, blocks, nil},  // position of their first slot
 	inRows:      {"rows", nil, nil, seqs},         // of the carried hidden state
+	// The same as ctx_blocks and ctx_start, or as blocks, owners and ref_start, of
+	// blocks that windows reach.
+	inWindowBlocks: {"window_blocks", windowHistory, windowRefs, nil},
+	inWindowOwners: {"window_owners", nil, windowRefs, nil},
+	inWindowStart:  {"window_start", windowListed, windowRefs, nil},
 }
 
 // inputOf finds an input by name and its size at the bucket; ok is false if the
 // bucket has no such input.
-func inputOf(name string, b recipes.Bucket, block int) (id input, size int, ok bool) {
+func inputOf(name string, b recipes.Bucket, l *layout) (id input, size int, ok bool) {
 	for id := range numInputs {
 		row := &inputTable[id]
 		if row.name != name {
@@ -79,7 +107,7 @@ func inputOf(name string, b recipes.Bucket, block int) (id input, size int, ok b
 		if f == nil {
 			return 0, 0, false
 		}
-		size := f(b, block)
+		size := f(b, l)
 		return id, size, size > 0
 	}
 	return 0, 0, false
@@ -105,6 +133,7 @@ const beyond = 1 << 30
 // layout is what inputs depend on besides the step.
 type layout struct {
 	block       int   // tokens of a block
+	window      int   // tokens that layers with a window see, 0 when there are none
 	zero, trash int32 // the reserved blocks
 	pad         int32 // token id of padding rows
 }
@@ -130,6 +159,10 @@ func (l *layout) before(table []int32, pos int) int32 {
 
 // blocksFor is the number of blocks that n tokens lie in.
 func (l *layout) blocksFor(n int) int { return (n + l.block - 1) / l.block }
+
+// span is the largest number of blocks that n tokens in a row lie in, whatever
+// their alignment.
+func (l *layout) span(n int) int { return (n+l.block-2)/l.block + 1 }
 
 // prefill fills the inputs for a chunk that begins at position start.
 func (l *layout) prefill(in *inputSet, table []int32, start int, tokens []int32) {
@@ -188,19 +221,25 @@ func (l *layout) convRows(rows, take ints, table []int32, start, last int) {
 	}
 }
 
-// history lists the blocks of the positions before start, at the right end.
+// history lists the blocks of the positions before start.
 func (l *layout) history(in *inputSet, table []int32, start int) {
-	list := in[inCtxBlocks]
-	pad := list.len() - l.blocksFor(start)
+	setOne(in[inCtxLen], start)
+	setOne(in[inCtxStart], l.newest(in[inCtxBlocks], table, start))
+	setOne(in[inWindowStart], l.newest(in[inWindowBlocks], table, start))
+}
+
+// newest lists as many blocks of the positions before end as there is room for, the
+// newest at the right end, and returns the position of the first listed slot.
+func (l *layout) newest(list ints, table []int32, end int) int {
+	skip := l.blocksFor(end) - list.len()
 	for i := range list.len() {
 		block := l.zero
-		if i >= pad {
-			block = table[i-pad]
+		if i+skip >= 0 {
+			block = table[i+skip]
 		}
 		list.set(i, block)
 	}
-	setOne(in[inCtxLen], start)
-	setOne(in[inCtxStart], -pad*l.block)
+	return skip * l.block
 }
 
 // decode fills the inputs for one token of each sequence. Padding rows differ in
@@ -241,31 +280,50 @@ func (l *layout) decode(in *inputSet, qs []*Sequence, tokens []int32) {
 	l.references(in, qs)
 }
 
-// references lists the blocks of all sequences, the new token's included:
-// sequences in row order, the blocks of each in ascending order of position.
+// refList is a list of block references: the inputs that describe it.
+type refList struct{ blocks, owners, start input }
+
+var (
+	allRefs    = refList{inBlocks, inOwners, inRefStart}
+	windowList = refList{inWindowBlocks, inWindowOwners, inWindowStart}
+)
+
+// references lists the blocks of all sequences, the new token's included, and those
+// that the new token's window reaches: sequences in row order, the blocks of each
+// in ascending order of position.
 func (l *layout) references(in *inputSet, qs []*Sequence) {
-	i := 0
+	i, j := 0, 0
 	for row, q := range qs {
-		for j := range l.blocksFor(q.n + 1) {
-			setReference(in, i, q.blocks[j], row, j*l.block)
+		reached := max(q.n+1-l.window, 0) / l.block
+		for at := range l.blocksFor(q.n + 1) {
+			allRefs.set(in, i, q.blocks[at], row, at*l.block)
 			i++
+			if at >= reached {
+				windowList.set(in, j, q.blocks[at], row, at*l.block)
+				j++
+			}
 		}
 	}
-	size := max(in[inBlocks].len(), in[inOwners].len(), in[inRefStart].len())
-	for ; i < size; i++ {
-		setReference(in, i, l.zero, 0, beyond)
+	l.padRefs(in, allRefs, i)
+	l.padRefs(in, windowList, j)
+}
+
+// padRefs makes the references from one on padding.
+func (l *layout) padRefs(in *inputSet, to refList, from int) {
+	for i := from; i < max(in[to.blocks].len(), in[to.owners].len(), in[to.start].len()); i++ {
+		to.set(in, i, l.zero, 0, beyond)
 	}
 }
 
-func setReference(in *inputSet, i int, block int32, row, start int) {
-	if i < in[inBlocks].len() {
-		in[inBlocks].set(i, block)
+func (r refList) set(in *inputSet, i int, block int32, row, start int) {
+	if i < in[r.blocks].len() {
+		in[r.blocks].set(i, block)
 	}
-	if i < in[inOwners].len() {
-		in[inOwners].set(i, int32(row))
+	if i < in[r.owners].len() {
+		in[r.owners].set(i, int32(row))
 	}
-	if i < in[inRefStart].len() {
-		in[inRefStart].set(i, int32(start))
+	if i < in[r.start].len() {
+		in[r.start].set(i, int32(start))
 	}
 }
 

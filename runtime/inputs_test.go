@@ -10,10 +10,10 @@ import (
 )
 
 // filled makes the inputs of a bucket; unset elements are −99.
-func filled(b recipes.Bucket, block int) *inputSet {
+func filled(b recipes.Bucket, l *layout) *inputSet {
 	var in inputSet
 	for i := range inputTable {
-		id, size, ok := inputOf(inputTable[i].name, b, block)
+		id, size, ok := inputOf(inputTable[i].name, b, l)
 		if !ok {
 			continue
 		}
@@ -49,7 +49,7 @@ var four = layout{block: 4, zero: 20, trash: 21, pad: 7}
 // touched.
 func TestPrefillInputs(t *testing.T) {
 	b := recipes.Bucket{Phase: recipes.Prefill, Query: 8, Blocks: 3}
-	in := filled(b, 4)
+	in := filled(b, &four)
 	four.prefill(in, []int32{9, 3, 11, 5}, 6, []int32{101, 102, 103, 104, 105})
 	require.Equal(t, map[string][]int32{
 		"tokens":     {101, 102, 103, 104, 105, 7, 7, 7},
@@ -67,7 +67,7 @@ func TestPrefillInputs(t *testing.T) {
 
 func TestFirstChunkInputs(t *testing.T) {
 	b := recipes.Bucket{Phase: recipes.Prefill, Query: 4}
-	in := filled(b, 4)
+	in := filled(b, &four)
 	four.prefill(in, []int32{9}, 0, []int32{101, 102, 103, 104})
 	require.Equal(t, map[string][]int32{
 		"tokens":    {101, 102, 103, 104},
@@ -82,7 +82,7 @@ func TestFirstChunkInputs(t *testing.T) {
 
 // The bucket may have room for history where there is none.
 func TestFirstChunkInputsWithHistoryBucket(t *testing.T) {
-	in := filled(recipes.Bucket{Phase: recipes.Prefill, Query: 1, Blocks: 2}, 4)
+	in := filled(recipes.Bucket{Phase: recipes.Prefill, Query: 1, Blocks: 2}, &four)
 	four.prefill(in, []int32{9}, 0, []int32{101})
 	got := all(in)
 	require.Equal(t, []int32{0}, got["ctx_len"])
@@ -91,7 +91,7 @@ func TestFirstChunkInputsWithHistoryBucket(t *testing.T) {
 }
 
 func TestDecodeInputs(t *testing.T) {
-	in := filled(recipes.Bucket{Phase: recipes.Decode, Seqs: 4, Blocks: 6}, 4)
+	in := filled(recipes.Bucket{Phase: recipes.Decode, Seqs: 4, Blocks: 6}, &four)
 	qs := []*Sequence{{n: 0, blocks: []int32{8}}, {n: 8, blocks: []int32{2, 6, 4}}, {n: 3, blocks: []int32{1}}}
 	four.decode(in, qs, []int32{101, 102, 103})
 	require.Equal(t, map[string][]int32{
@@ -109,7 +109,7 @@ func TestDecodeInputs(t *testing.T) {
 // Padding rows of a decode step are alike, but for where they write.
 func TestDecodePaddingIsAlike(t *testing.T) {
 	l := layout{block: 4, zero: 1000, trash: 1001, pad: 7}
-	in := filled(recipes.Bucket{Phase: recipes.Decode, Seqs: 6, Blocks: 6}, l.block)
+	in := filled(recipes.Bucket{Phase: recipes.Decode, Seqs: 6, Blocks: 6}, &l)
 	l.decode(in, []*Sequence{{n: 5, blocks: []int32{3, 9}}}, []int32{2})
 	for _, id := range []input{inTokens, inPositions, inConvRead, inConvWrite} {
 		rows := values(in[id])[1:]
@@ -120,8 +120,40 @@ func TestDecodePaddingIsAlike(t *testing.T) {
 	require.Equal(t, make([]int32, 6), values(in[inOwners])) // no padding row has references
 }
 
+// A window of 6 tokens lies in 3 blocks of 4 at most; without the chunk's first
+// token in 2.
+func TestWindowInputs(t *testing.T) {
+	l := four
+	l.window = 6
+	b := recipes.Bucket{Phase: recipes.Prefill, Query: 4, Blocks: 5}
+	for _, c := range []struct {
+		start  int
+		blocks []int32
+		first  int32
+	}{
+		{0, []int32{20, 20}, -8}, {3, []int32{20, 9}, -4}, {8, []int32{9, 3}, 0}, {9, []int32{3, 11}, 4}, {12, []int32{3, 11}, 4}, {17, []int32{5, 6}, 12},
+	} {
+		in := filled(b, &l)
+		l.prefill(in, []int32{9, 3, 11, 5, 6}, c.start, []int32{101})
+		got := all(in)
+		require.Equal(t, c.blocks, got["window_blocks"], "chunk at %d", c.start)
+		require.Equal(t, []int32{c.first}, got["window_start"], "chunk at %d", c.start)
+		require.NotContains(t, got, "window_owners")
+	}
+
+	// Position 17 sees 12 to 17, position 2 all before it, position 14 sees 9 to 14.
+	in := filled(recipes.Bucket{Phase: recipes.Decode, Seqs: 4, Blocks: 12}, &l)
+	qs := []*Sequence{{n: 17, blocks: []int32{8, 7, 6, 5, 4}}, {n: 2, blocks: []int32{1}}, {n: 14, blocks: []int32{12, 13, 14, 15}}}
+	l.decode(in, qs, []int32{101, 102, 103})
+	got := all(in)
+	require.Equal(t, []int32{5, 4, 1, 14, 15, 20, 20, 20, 20, 20, 20, 20}, got["window_blocks"])
+	require.Equal(t, []int32{0, 0, 1, 2, 2, 0, 0, 0, 0, 0, 0, 0}, got["window_owners"])
+	const pad = 1 << 30
+	require.Equal(t, []int32{12, 16, 0, 8, 12, pad, pad, pad, pad, pad, pad, pad}, got["window_start"])
+}
+
 func TestLogitsInputs(t *testing.T) {
-	in := filled(recipes.Bucket{Phase: recipes.Logits, Seqs: 4}, 4)
+	in := filled(recipes.Bucket{Phase: recipes.Logits, Seqs: 4}, &four)
 	four.rows(in, 5, 2)
 	require.Equal(t, map[string][]int32{"rows": {5, 6, 0, 0}}, all(in))
 }
@@ -129,7 +161,7 @@ func TestLogitsInputs(t *testing.T) {
 // Every element of every input is set, and the touched blocks always fit.
 func TestPrefillInputsAreComplete(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := layout{block: rapid.IntRange(1, 9).Draw(t, "block"), zero: 1000, trash: 1001}
+		l := layout{block: rapid.IntRange(1, 9).Draw(t, "block"), window: rapid.IntRange(0, 30).Draw(t, "window"), zero: 1000, trash: 1001}
 		start := rapid.IntRange(0, 50).Draw(t, "start")
 		n := rapid.IntRange(1, 30).Draw(t, "tokens")
 		b := recipes.Bucket{
@@ -141,7 +173,7 @@ func TestPrefillInputsAreComplete(t *testing.T) {
 		for i := range table {
 			table[i] = int32(len(table) - i)
 		}
-		in := filled(b, l.block)
+		in := filled(b, &l)
 		l.prefill(in, table, start, make([]int32, n))
 		for name, v := range all(in) {
 			require.NotContains(t, v, int32(-99), name)
@@ -179,9 +211,17 @@ func TestInputNames(t *testing.T) {
 		{"conv_write", recipes.Bucket{Phase: recipes.Prefill, Query: 1}, 0},
 		{"blocks", recipes.Bucket{Phase: recipes.Decode, Seqs: 3, Blocks: 4}, 4},
 		{"rows", recipes.Bucket{Phase: recipes.Logits, Seqs: 3}, 3},
+		{"window_blocks", recipes.Bucket{Phase: recipes.Prefill, Query: 8}, 0},
+		{"window_blocks", recipes.Bucket{Phase: recipes.Prefill, Query: 8, Blocks: 2}, 2},
+		{"window_blocks", recipes.Bucket{Phase: recipes.Prefill, Query: 8, Blocks: 9}, 2},
+		{"window_start", recipes.Bucket{Phase: recipes.Prefill, Query: 8, Blocks: 9}, 1},
+		{"window_owners", recipes.Bucket{Phase: recipes.Prefill, Query: 8, Blocks: 9}, 0},
+		{"window_blocks", recipes.Bucket{Phase: recipes.Decode, Seqs: 3, Blocks: 4}, 4},
+		{"window_owners", recipes.Bucket{Phase: recipes.Decode, Seqs: 3, Blocks: 40}, 9},
+		{"window_start", recipes.Bucket{Phase: recipes.Decode, Seqs: 3, Blocks: 40}, 9},
 		{"noise", recipes.Bucket{Phase: recipes.Logits, Seqs: 3}, 0},
 	} {
-		_, size, ok := inputOf(c.name, c.b, 4)
+		_, size, ok := inputOf(c.name, c.b, &layout{block: 4, window: 6})
 		require.Equal(t, c.size > 0, ok, "%s in %v", c.name, c.b)
 		require.Equal(t, c.size, size, "%s in %v", c.name, c.b)
 	}

@@ -171,7 +171,7 @@ func newSession(b *recipes.Bundle, set *recipes.Set, dev Device, opt Options) *S
 		dev:      dev,
 		manifest: b.Manifest,
 		info:     &set.Info,
-		layout:   layout{block: d.BlockSize, zero: int32(d.ZeroBlock()), trash: int32(d.TrashBlock())},
+		layout:   layout{block: d.BlockSize, window: b.Manifest.Model.Window, zero: int32(d.ZeroBlock()), trash: int32(d.TrashBlock())},
 		chunk:    d.MaxBatchedTokens,
 		pool:     newPool(d.KVBlocks),
 	}
@@ -193,7 +193,7 @@ func (s *Session) bind(ctx context.Context, b *recipes.Bundle, set *recipes.Set)
 	if s.rows == 0 {
 		return fmt.Errorf("set %s has no logits bucket: compile the deployment again", set.Info.Precision)
 	}
-	binder := binder{dev: s.dev, bundle: b, programs: make(map[recipes.Hash]Program)}
+	binder := binder{dev: s.dev, bundle: b, layout: &s.layout, programs: make(map[recipes.Hash]Program)}
 	for i := range set.Plans {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("bind plans: %w", err)

@@ -41,7 +41,7 @@ type transfer struct {
 const joinGap = 256
 
 // stage finds every input of a plan a place in staging memory.
-func (p *plan) stage(src *recipes.Plan, block int) error {
+func (p *plan) stage(src *recipes.Plan, l *layout) error {
 	order := slices.Clone(src.Inputs)
 	slices.SortFunc(order, func(a, b recipes.IO) int { return int(min(max(a.Offset-b.Offset, -1), 1)) })
 	for i := 0; i < len(order); {
@@ -53,7 +53,7 @@ func (p *plan) stage(src *recipes.Plan, block int) error {
 		t := transfer{start, make([]byte, end-start)}
 		for j := first; j < i; j++ {
 			io := &order[j]
-			if err := p.input(io, t.data[io.Offset-start:], block); err != nil {
+			if err := p.input(io, t.data[io.Offset-start:], l); err != nil {
 				return err
 			}
 		}
@@ -63,8 +63,8 @@ func (p *plan) stage(src *recipes.Plan, block int) error {
 }
 
 // input checks one input and takes its memory from the front of mem.
-func (p *plan) input(io *recipes.IO, mem []byte, block int) error {
-	id, size, ok := inputOf(io.Name, p.bucket, block)
+func (p *plan) input(io *recipes.IO, mem []byte, l *layout) error {
+	id, size, ok := inputOf(io.Name, p.bucket, l)
 	switch {
 	case !ok:
 		return fmt.Errorf("this runtime knows no input %q for such a bucket: compiler and runtime are of different versions", io.Name)
@@ -99,14 +99,14 @@ func (p *plan) outputs(src *recipes.Plan, vocab int) error {
 type binder struct {
 	dev      Device
 	bundle   *recipes.Bundle
+	layout   *layout
 	programs map[recipes.Hash]Program
 }
 
 // bind makes a plan ready to run.
 func (b *binder) bind(src *recipes.Plan) (*plan, error) {
-	d := &b.bundle.Manifest.Deployment
 	p := &plan{bucket: src.Bucket}
-	if err := p.stage(src, d.BlockSize); err != nil {
+	if err := p.stage(src, b.layout); err != nil {
 		return nil, fmt.Errorf("plan %v: %w", src.Bucket, err)
 	}
 	if err := p.outputs(src, b.bundle.Manifest.Model.ValidVocab); err != nil {

@@ -74,6 +74,7 @@ func TestReplayMeansTheTexts(t *testing.T) {
 			maxTokens: rapid.IntRange(1, 12).Draw(rt, "batched"),
 			maxLen:    rapid.IntRange(1, 40).Draw(rt, "len"),
 			ranks:     rapid.IntRange(1, 3).Draw(rt, "ranks"),
+			window:    rapid.IntRange(0, 15).Draw(rt, "window"),
 		}
 		l.blocks = (l.maxLen+l.block-1)/l.block + rapid.IntRange(0, 20).Draw(rt, "spare")
 		l.coverAll()

@@ -34,6 +34,7 @@ const (
 // simLimits is the deployment of a simulated bundle.
 type simLimits struct {
 	block, blocks, maxLen, maxSeqs, maxTokens, ranks int
+	window                                           int // 0 is none
 	buckets                                          []recipes.Bucket
 }
 
@@ -48,7 +49,7 @@ func simBundle(t testing.TB, l simLimits) (bundle, model string) {
 	b := &recipes.Bundle{
 		Manifest: recipes.Manifest{
 			Quill: "test",
-			Model: recipes.Model{Fingerprint: fingerprint, Vocab: simVocab, ValidVocab: simValid},
+			Model: recipes.Model{Fingerprint: fingerprint, Vocab: simVocab, ValidVocab: simValid, Window: l.window},
 			Deployment: recipes.Deployment{
 				TensorParallel: l.ranks, MaxModelLen: l.maxLen, MaxNumSeqs: l.maxSeqs,
 				BlockSize: l.block, KVBlocks: l.blocks, MaxBatchedTokens: l.maxTokens,
@@ -70,7 +71,7 @@ func simBundle(t testing.TB, l simLimits) (bundle, model string) {
 		enc, err := r.Encode()
 		require.NoError(t, err)
 		b.Recipes[recipes.Sum(enc)] = r
-		p := simPlan(bucket, l.block)
+		p := simPlan(bucket, &layout{block: l.block, window: l.window})
 		p.Steps = []recipes.Step{{Launch: &recipes.Launch{Recipe: recipes.Sum(enc), Label: "all"}}}
 		set.Plans = append(set.Plans, p)
 		set.Info.Plans = append(set.Info.Plans, bucket)
@@ -92,10 +93,10 @@ func modelDir(t testing.TB, tensors ...safetensors.Tensor) string {
 }
 
 // simPlan lays the inputs of a bucket out, some of them far from each other.
-func simPlan(b recipes.Bucket, block int) recipes.Plan {
+func simPlan(b recipes.Bucket, l *layout) recipes.Plan {
 	p := recipes.Plan{Bucket: b, Family: string(b.Phase), ArenaBytes: 8}
 	for i := range inputTable {
-		_, size, ok := inputOf(inputTable[i].name, b, block)
+		_, size, ok := inputOf(inputTable[i].name, b, l)
 		if !ok {
 			continue
 		}
@@ -119,6 +120,7 @@ type simDevice struct {
 	closed  int
 	loads   int
 	block   int
+	window  int // 0 is none
 	blocks  int // usable
 	tokens  []int32
 	conv    [][3]int32
@@ -131,7 +133,7 @@ type simDevice struct {
 
 func (l simLimits) device(made **simDevice) func(int, map[recipes.Buffer]int64) (Device, error) {
 	return func(ranks int, sizes map[recipes.Buffer]int64) (Device, error) {
-		d := &simDevice{ranks: ranks, block: l.block, blocks: l.blocks, poison: -1}
+		d := &simDevice{ranks: ranks, block: l.block, window: l.window, blocks: l.blocks, poison: -1}
 		for range ranks {
 			mem := make(map[recipes.Buffer][]byte)
 			for b, n := range sizes {
@@ -190,7 +192,7 @@ func (d *simDevice) Load(r *recipes.Recipe) (Program, error) {
 	} {
 		if n, _ := fmt.Sscanf(r.Name, f.format, f.args...); n == len(f.args) {
 			b.Phase = f.phase
-			p := simPlan(b, d.block)
+			p := simPlan(b, &layout{block: d.block, window: d.window})
 			return simProgram{d, &p}, nil
 		}
 	}
@@ -267,6 +269,9 @@ func (p simProgram) prefill() error {
 	}
 	history, err := p.history()
 	if err != nil {
+		return err
+	}
+	if err := p.windowHistory(history); err != nil {
 		return err
 	}
 	start := len(history)
@@ -364,6 +369,9 @@ func (p simProgram) decode() error {
 	if err != nil {
 		return err
 	}
+	if err := p.windowOwned(texts, positions); err != nil {
+		return err
+	}
 	d.carry = nil
 	fresh := make([][3]int32, b.Seqs)
 	for i := range b.Seqs {
@@ -413,6 +421,74 @@ func (p simProgram) owned(positions []int32) ([][]int32, error) {
 		}
 	}
 	return texts, nil
+}
+
+// windowHistory checks that what windows see of the history is listed.
+func (p simProgram) windowHistory(history []int32) error {
+	d := p.d
+	if d.window == 0 || p.plan.Bucket.Blocks == 0 {
+		return nil
+	}
+	start, list := int(p.in("window_start")[0]), p.in("window_blocks")
+	seen := map[int]int32{}
+	for i, block := range list {
+		for j := range d.block {
+			pos := start + i*d.block + j
+			if (pos < 0) != (block == d.zero()) {
+				return fmt.Errorf("block %d of a window is at position %d", block, pos)
+			}
+			seen[pos] = d.tokens[int(block)*d.block+j]
+		}
+	}
+	return windowText(seen, history, len(history), d.window)
+}
+
+// windowText checks the tokens that a row at a position sees before it.
+func windowText(seen map[int]int32, text []int32, pos, window int) error {
+	for at := max(pos-window+1, 0); at < pos; at++ {
+		if token, ok := seen[at]; !ok || token != text[at] {
+			return fmt.Errorf("the window of position %d has token %d at %d (%t), want %d", pos, token, at, ok, text[at])
+		}
+	}
+	return nil
+}
+
+// windowOwned checks that what each row's window sees is listed, once and in order.
+func (p simProgram) windowOwned(texts [][]int32, positions []int32) error {
+	d := p.d
+	if d.window == 0 {
+		return nil
+	}
+	seen := make([]map[int]int32, len(texts))
+	blocks, owners, starts := p.in("window_blocks"), p.in("window_owners"), p.in("window_start")
+	row, last := int32(0), int32(-1)
+	for i, block := range blocks {
+		if starts[i] == 1<<30 {
+			if block != d.zero() || owners[i] != 0 {
+				return fmt.Errorf("pad reference of windows is block %d of row %d", block, owners[i])
+			}
+			continue
+		}
+		if owners[i] < row || owners[i] == row && starts[i] <= last {
+			return fmt.Errorf("reference %d of windows is row %d at %d, after row %d at %d", i, owners[i], starts[i], row, last)
+		}
+		row, last = owners[i], starts[i]
+		if seen[row] == nil {
+			seen[row] = map[int]int32{}
+		}
+		for j := range d.block {
+			seen[row][int(starts[i])+j] = d.tokens[int(block)*d.block+j]
+		}
+	}
+	for i, text := range texts {
+		if len(text) == 0 {
+			continue
+		}
+		if err := windowText(seen[i], text, int(positions[i])+1, d.window+1); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p simProgram) logits() error {
