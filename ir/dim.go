@@ -219,8 +219,8 @@ func (d Dim) Eval(env map[string]int64) (int64, error) {
 	return sum, nil
 }
 
-// subst replaces symbols by sizes.
-func (d Dim) subst(env map[string]Dim) Dim {
+// Subst replaces symbols by sizes.
+func (d Dim) Subst(env map[string]Dim) Dim {
 	if _, ok := d.Const(); ok {
 		return d
 	}

@@ -315,7 +315,7 @@ func TestDimsAreValues(t *testing.T) {
 		_, _, _ = x.Add(y), x.Sub(y), x.Mul(y)
 		_, _ = x.Div(y)
 		_ = x.Mul(y).Add(x).Mul(y)
-		_ = x.subst(map[string]Dim{"a": y, "q": D(2)})
+		_ = x.Subst(map[string]Dim{"a": y, "q": D(2)})
 		require.Equal(t, before, x.String()+"|"+y.String())
 	})
 }
@@ -330,6 +330,6 @@ func TestDimSubst(t *testing.T) {
 		}
 		inner := map[string]int64{"a": vy, "b.c": env["b.c"], "q": env["q"]}
 		want, _ := exact(x, inner)
-		requireExact(t, want, x.subst(map[string]Dim{"a": y}), env)
+		requireExact(t, want, x.Subst(map[string]Dim{"a": y}), env)
 	})
 }

@@ -49,7 +49,7 @@ func (c *cloner) dims(ds []Dim) []Dim {
 	}
 	out := make([]Dim, len(ds))
 	for i, d := range ds {
-		out[i] = d.subst(c.sizes)
+		out[i] = d.Subst(c.sizes)
 	}
 	return out
 }
@@ -92,7 +92,7 @@ func (c *cloner) op(o *Op) *Op {
 	n := &Op{Def: o.Def, Args: c.args(o.Args), Attrs: make([]Attr, len(o.Attrs)), Loc: o.Loc, Pos: o.Pos}
 	for i, a := range o.Attrs {
 		if c.sizes != nil {
-			a.Dim = a.Dim.subst(c.sizes)
+			a.Dim = a.Dim.Subst(c.sizes)
 		}
 		a.Dims = c.dims(a.Dims)
 		if a.Func != nil {

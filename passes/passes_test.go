@@ -126,6 +126,17 @@ func @f(
 ) -> (output y: f32[4, 8]) {
 `, `  return %4
 }`},
+	"local-window": {`module @example {level = model, tp = 1}
+sym c: 1..64
+func @f(
+  input %positions: i32[1],
+  input %ctx_blocks: i32[c],
+  input %ctx_start: i32[1],
+  input %q: f32[1, 2],
+  state %cache: f32[400, 1, 2]
+) -> (output y: f32[1, 2], state cache: f32[400, 1, 2]) {
+`, `  return %13, %cache
+}`},
 }
 
 // exampleOf completes an example that computes a value of %x.

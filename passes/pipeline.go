@@ -24,6 +24,7 @@ func Passes() Table {
 		csePass,
 		dcePass,
 		collapsePass,
+		localWindowPass,
 		outlinePass,
 	}
 }
@@ -34,7 +35,7 @@ func Passes() Table {
 // dce removes what all of them have left unused, so that no segment computes it.
 // Sizes that are known only in a bucket make more reshapes and slices do nothing,
 // and more ops equal.
-const pipeline = "collapse-reduces,fold,canonicalize,hoist-step-invariant,cse,dce," + outline + ",canonicalize,cse,dce"
+const pipeline = "collapse-reduces,local-window,fold,canonicalize,hoist-step-invariant,cse,dce," + outline + ",canonicalize,cse,dce"
 
 // Default is the pipeline that compiling runs unless told otherwise.
 func Default() Pipeline {

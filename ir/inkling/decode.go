@@ -14,6 +14,13 @@ import (
 //	blocks [N]                    referenced blocks, those of a sequence in one run; pad: zero block
 //	owners [N]                    row of the sequence; pad 0
 //	ref_start [N]                 position of the block's first slot; pad beyond any position
+//
+// The pass local-window lets local layers read a shorter list, with M = min(N, S · the
+// most blocks that a window lies in), which the host makes if a plan names it:
+//
+//	window_blocks, window_owners, window_start [M]
+//	                              the same, of those blocks that hold a token in the window of
+//	                              their sequence's new one
 func (g *graph) decode(fam Family) {
 	o := g.opt
 	near, most := g.cfg.NearRefs(o.BlockSize), ceilDiv(o.MaxModelLen, o.BlockSize)

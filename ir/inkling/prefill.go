@@ -16,6 +16,13 @@ import (
 //	                              token; pad: trash block, 0
 //	ctx_blocks [C]                history right-aligned, the zero block before it (only with history)
 //	ctx_len, ctx_start [1]        tokens of history; position of the first listed slot
+//
+// The pass local-window lets local layers read a shorter list, with K = min(C, the most
+// blocks that a window lies in without its last token), which the host makes if a plan
+// names it:
+//
+//	window_blocks [K]             the last K of ctx_blocks
+//	window_start [1]              position of the first slot of those
 func (g *graph) prefill(fam Family) {
 	o := g.opt
 	g.mod.Syms = []*ir.Sym{{Name: "q", Min: 1, Max: int64(o.MaxBatchedTokens)}}

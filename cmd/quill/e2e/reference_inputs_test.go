@@ -84,6 +84,9 @@ func (r *reference) prefill(s *text, tokens []int32, q, c int) [][]float32 {
 			in["ctx_blocks"] = append(in["ctx_blocks"], block)
 		}
 		in["ctx_len"], in["ctx_start"] = []int32{int32(s.n)}, []int32{int32(-pad * b)}
+		// The blocks that hold a window without its last token, however it lies.
+		k := min(c, max(1, 1+(r.cfg.Window-2+b-1)/b))
+		in["window_blocks"], in["window_start"] = in["ctx_blocks"][c-k:], []int32{int32((c - k - pad) * b)}
 		env["c"] = int64(c)
 	}
 	r.keep(r.run(r.cfg.PrefillFamily(c, b), env, in, len(tokens)))
@@ -116,12 +119,22 @@ func (r *reference) decode(ss []*text, tokens []int32, rows, refs int) [][]float
 			add("blocks", r.block(s, first))
 			add("owners", int32(i))
 			add("ref_start", int32(first))
+			if first+b > s.n-r.cfg.Window+1 { // its last slot is in the window
+				add("window_blocks", r.block(s, first))
+				add("window_owners", int32(i))
+				add("window_start", int32(first))
+			}
 		}
 	}
 	for len(in["blocks"]) < refs {
 		add("blocks", r.zero())
 		add("owners", 0)
 		add("ref_start", math.MaxInt32-int32(b)) // beyond any position
+	}
+	for len(in["window_blocks"]) < min(refs, rows*(1+(r.cfg.Window-1+b-1)/b)) {
+		add("window_blocks", r.zero())
+		add("window_owners", 0)
+		add("window_start", math.MaxInt32-int32(b))
 	}
 	require.Len(r.t, in["blocks"], refs, "the bucket is too small")
 	for _, s := range ss {
