@@ -29,9 +29,22 @@ type fusion struct {
 // few more: who joins brings those along that must execute with it.
 const maxGroup = 64
 
-// fuse makes the units of a program, last one first.
+// fuse makes the units of a program. What fusion assumes of reads and writes is
+// checked afterwards; a recipe for which it does not hold is executed node by node.
 func (p *Program) fuse(nodes []*node) ([]plan, error) {
+	p.unfused = p.device.unfused
 	f := newFusion(p, nodes)
+	plans, err := f.plans()
+	if p.unfused || err == nil && f.safe(plans, p.spots) == nil {
+		return plans, err
+	}
+	p.unfused = true
+	return newFusion(p, nodes).plans()
+}
+
+// plans makes the units, last one first.
+func (f *fusion) plans() ([]plan, error) {
+	p, nodes := f.p, f.nodes
 	var plans []plan
 	for i := len(nodes) - 1; i >= 0; i-- {
 		n := nodes[i]
@@ -119,7 +132,7 @@ func (f *fusion) unit(n *node) (plan, error) {
 	f.misfits = nil
 	for {
 		members := []int{n.index}
-		if !f.p.device.unfused && f.keepsRows(n) {
+		if !f.p.unfused && f.keepsRows(n) {
 			members = f.grow(n)
 			if i := f.early(members); i != none {
 				f.misfits = append(f.misfits, i)
@@ -279,11 +292,21 @@ func (f *fusion) late(t int, root *node, members, joining map[int]bool) bool {
 			continue
 		}
 		joining[j] = true
-		if !f.joins(j, root, members, joining) {
+		if !f.joins(j, root, members, joining) || !f.stays(j, members, joining) {
 			return false
 		}
 	}
 	return true
+}
+
+// stays reports whether a node that joins is executed by the unit: a movement of
+// what the unit does not make is left out again.
+func (f *fusion) stays(i int, members, joining map[int]bool) bool {
+	if f.nodes[i].move.kind == moveNot {
+		return true
+	}
+	p := f.producer[f.p.recipe.Nodes[i].In[0]]
+	return p >= 0 && (members[p] || joining[p])
 }
 
 // overwritten reports whether a node after i and before the root writes where

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"math"
 	"slices"
 	"testing"
 
@@ -129,6 +130,24 @@ func TestAttentionIsOneUnit(t *testing.T) {
 			}
 			require.Equal(t, 1, spans, "units: %d", len(p.units))
 		}
+	}
+}
+
+// The number that hides keys may be any: where it is not far below every score, or
+// no number, all keys are computed with.
+func TestAnyNumberHides(t *testing.T) {
+	for _, hidden := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 1e30, -1e30, -1 << 33, -1, 0} {
+		r, mem := attend(newGen(1), f32, 160, 160, 2, 2, 16, 8, 40)
+		changed := 0
+		for i, x := range as[float32](mem[recipes.Arena]) {
+			if x == -30000 {
+				as[float32](mem[recipes.Arena])[i] = hidden
+				changed++
+			}
+		}
+		require.Equal(t, 1, changed)
+		want := runOn(t, Options{Unfused: true, Threads: 1}, r, mem)
+		require.Equal(t, want, runOn(t, Options{Threads: 2}, r, mem), "%v", hidden)
 	}
 }
 

@@ -120,8 +120,10 @@ func (g *group) add(n *node) error {
 		if err != nil {
 			return err
 		}
-		if !o.positional && g.values[v].n != x.row() {
-			return &misfit{n.index, "rows of " + x.label + " are spread"}
+		if !o.positional && g.values[v].n != x.row() { // one number stands for a row
+			if v, err = g.whole(n, t, x, dims, o.product != nil && j == 1); err != nil {
+				return err
+			}
 		}
 		o.in = append(o.in, v)
 	}
@@ -162,8 +164,8 @@ func (g *group) move(n *node, src *recipes.Node) error {
 		from.dims = dims
 	case moveSlice:
 		from.at, from.n = n.move.begin*from.size, y.row()
-		if x.row() == 1 {
-			from.at, from.n = 0, 1
+		if x.row() == 1 || g.values[v].n == 1 {
+			from.at, from.n = 0, 1 // of a number that stands for any of them
 		}
 	case moveBroadcast:
 	default:
@@ -265,6 +267,23 @@ func (g *group) cut(p part, n int) (low, high part, ok bool) {
 	return low, high, true
 }
 
+// distinct reports whether some value has both of two axes, which then are not the
+// same.
+func (g *group) distinct(a, b int) bool {
+	for i := range g.values {
+		var hasA, hasB bool
+		for _, d := range g.values[i].dims {
+			for _, p := range g.leaves(d) {
+				hasA, hasB = hasA || p.axis == a, hasB || p.axis == b
+			}
+		}
+		if hasA && hasB {
+			return true
+		}
+	}
+	return false
+}
+
 // unify makes the axes of two dimensions the same.
 func (g *group) unify(a, b []part) bool {
 	for {
@@ -278,7 +297,11 @@ func (g *group) unify(a, b []part) bool {
 			switch {
 			case p.axis == q.axis:
 			case p.n == q.n:
+				if g.distinct(p.axis, q.axis) {
+					return false
+				}
 				g.axes[p.axis].same = q.axis
+				done = false
 			case p.n > q.n && p.n%q.n == 0:
 				g.cut(p, q.n)
 				done = false
@@ -303,6 +326,20 @@ func (g *group) read(n *node, t int, x *operand, dims [][]part, matrix bool) (in
 	return g.fetch(n, t, x, dims, matrix)
 }
 
+// whole is the value of a tensor from outside that has all its elements.
+func (g *group) whole(n *node, t int, x *operand, dims [][]part, matrix bool) (int, error) {
+	bad := &misfit{n.index, "rows of " + x.label + " are spread"}
+	if _, ok := g.made[t]; ok {
+		bad.node = g.f.producer[t]
+		return 0, bad
+	}
+	v, ok := g.rowsOf(denseAccess(t, x.dims, x.dt.Size()), x, dims, matrix)
+	if !ok || g.values[v].n != x.row() {
+		return 0, bad
+	}
+	return v, nil
+}
+
 // fetch is the value of a tensor from outside.
 func (g *group) fetch(n *node, t int, x *operand, dims [][]part, matrix bool) (int, error) {
 	if c := g.makes(t); c != none {
@@ -310,7 +347,7 @@ func (g *group) fetch(n *node, t int, x *operand, dims [][]part, matrix bool) (i
 	}
 	a := g.f.locate(t, g.root)
 	v, ok := g.rowsOf(a, x, dims, matrix)
-	if !ok && a.tensor != t {
+	if !ok && a.tensor != t && g.f.producer[t] != n.index {
 		v, ok = g.rowsOf(denseAccess(t, x.dims, x.dt.Size()), x, dims, matrix)
 	}
 	if !ok {
@@ -321,19 +358,22 @@ func (g *group) fetch(n *node, t int, x *operand, dims [][]part, matrix bool) (i
 
 // makes is a member that tensor t, which is from outside, is moved from.
 func (g *group) makes(t int) int {
-	p := g.f.producer[t]
-	if p < 0 {
-		return none
-	}
-	if g.inside[p] {
-		return p
-	}
-	if g.f.nodes[p].move.kind == moveNot {
-		return none
-	}
-	for _, in := range g.f.p.recipe.Nodes[p].In {
-		if c := g.makes(in); c != none {
-			return c
+	seen := map[int]bool{t: true}
+	for queue := []int{t}; len(queue) > 0; queue = queue[1:] {
+		p := g.f.producer[queue[0]]
+		switch {
+		case p < 0:
+			continue
+		case g.inside[p]:
+			return p
+		case g.f.nodes[p].move.kind == moveNot:
+			continue
+		}
+		for _, in := range g.f.p.recipe.Nodes[p].In {
+			if in >= 0 && !seen[in] {
+				seen[in] = true
+				queue = append(queue, in)
+			}
 		}
 	}
 	return none

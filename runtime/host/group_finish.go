@@ -98,18 +98,22 @@ func (g *group) store() {
 		v := g.made[t]
 		o := g.owner(v)
 		w := &g.values[o]
-		if w.out != none || w.n != g.values[v].n || g.values[v].at != 0 {
+		dims := dimsOf(&g.f.p.recipe.Tensors[t])
+		row := 1
+		if len(dims) > 0 {
+			row = max(1, dims[0])
+		}
+		if w.out != none || w.n != row || g.values[v].n != row || g.values[v].at != 0 {
 			c := copied(g.values[v].size)
 			c.in = []int{v}
 			place := g.values[v]
-			place.base, place.at, place.fetch = none, 0, none
+			place.n, place.base, place.at, place.fetch = row, none, 0, none
 			g.values = append(g.values, place)
 			o = len(g.values) - 1
 			c.out = []int{o}
 			g.ops = append(g.ops, c)
 			w = &g.values[o]
 		}
-		dims := dimsOf(&g.f.p.recipe.Tensors[t])
 		r := fetch{access: denseAccess(t, dims, w.size), operand: len(g.out)}
 		for i, parts := range r.dims {
 			if i > 0 && len(parts) > 0 {
@@ -363,6 +367,9 @@ func (g *group) buffers() []int {
 			if o.positional {
 				for _, x := range o.in {
 					w := g.owner(x)
+					if !g.alone(o, x) {
+						continue
+					}
 					if g.values[x].at == 0 && g.values[w].buf != none && last[w] == i && g.values[w].n == v.n && g.values[w].size == v.size {
 						v.buf = g.values[w].buf
 						last[w] = none
@@ -382,6 +389,17 @@ func (g *group) buffers() []int {
 		slices.Sort(free)
 	}
 	return sizes
+}
+
+// alone reports whether no other operand of an operation is a part of the memory
+// of x, which is read again for each piece of a row.
+func (g *group) alone(o *operation, x int) bool {
+	for _, y := range o.in {
+		if y != x && g.owner(y) == g.owner(x) && (g.values[y].at != g.values[x].at || g.values[y].n != g.values[x].n) {
+			return false
+		}
+	}
+	return true
 }
 
 // take finds a free buffer of n bytes a row, the smallest that is large enough,

@@ -130,6 +130,9 @@ func (p *Program) checkShared(b []recipes.Binding) error {
 	if h := p.hazard(spots); h != nil {
 		return h.err(p)
 	}
+	if err := p.safe(spots); err != nil {
+		return fmt.Errorf("recipe %s: sections share memory that its units, which are fused nodes, do not use in the order of the nodes: %w; bind them apart, or load it with Options.Unfused", p.recipe.Name, err)
+	}
 	return nil
 }
 

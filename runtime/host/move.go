@@ -64,7 +64,7 @@ func (f *fusion) locate(t, root int) access {
 	x := &f.p.recipe.Tensors[t]
 	dense := denseAccess(t, dimsOf(x), x.DType.Size())
 	i := f.producer[t]
-	if f.p.device.unfused && i >= 0 && i != root { // everyone reads results
+	if f.p.unfused && i >= 0 && i != root { // everyone reads results
 		return dense
 	}
 	if i < 0 || f.nodes[i].move.kind == moveNot || len(f.p.recipe.Nodes[i].Out) != 1 || x.Section != recipes.Workspace && !f.p.views[i] {

@@ -18,8 +18,12 @@ type Program struct {
 	values    int   // most values of one unit's rows
 	weights   []int // operands in the weights: indices of tensors
 
+	unfused bool   // each unit is one node
+	fused   []plan // else, to check that bindings keep them in order
+
 	spots   []spot
 	views   []bool // by node: its result is a view
+	moves   []bool // by node: it only moves elements
 	inPlace []int  // by node: operands its result may overwrite
 	aligned []int64
 	written []bool // by section
@@ -69,6 +73,7 @@ func (d *Device) load(r *recipes.Recipe, private bool) (*Program, error) {
 		device:  d,
 		recipe:  r,
 		views:   make([]bool, len(r.Nodes)),
+		moves:   make([]bool, len(r.Nodes)),
 		inPlace: make([]int, len(r.Nodes)),
 		aligned: make([]int64, len(r.Sections)),
 		written: make([]bool, len(r.Sections)),
@@ -96,6 +101,9 @@ func (d *Device) load(r *recipes.Recipe, private bool) (*Program, error) {
 	}
 	for i := range plans {
 		p.addUnit(&plans[i], places[i])
+	}
+	if !p.unfused {
+		p.fused = plans
 	}
 	if err := d.reserve(p); err != nil {
 		return nil, err
@@ -138,6 +146,7 @@ func (p *Program) build() (nodes []*node, candidates []candidate, err error) {
 			return nil, nil, err
 		}
 		nodes[i] = n
+		p.moves[i] = n.move.kind != moveNot
 		p.inPlace[i] = n.spec.inPlace
 		for _, t := range r.Nodes[i].Out {
 			if s := r.Tensors[t].Section; s >= 0 {

@@ -36,7 +36,11 @@ const fewKeys = 2
 // restrict makes the lanes begin and end with what the tile's rows see; false if
 // all keys may matter.
 func (k *rowsKernel) restrict(t *tile) bool {
-	lowest := t.extreme(k.span.hidden, 1) + reach
+	hidden := t.extreme(k.span.hidden, 1)
+	lowest := hidden + reach
+	if !(lowest-hidden >= reach) { // it is rounded, or no number
+		return false
+	}
 	if k.span.floor != none && !(-t.extreme(k.span.floor, -1) >= lowest) {
 		return false
 	}
@@ -236,8 +240,7 @@ func (g *group) vanish(k *span, scores int, set map[int]bool) bool {
 		case o.name == "sub_fwd" && is(o.in[0]) == low && is(o.in[1]) == floored:
 			known[y] = below
 		case o.name == "exp_fwd" && is(o.in[0]) == below,
-			o.name == "cast_f32_to_bf16" && is(o.in[0]) == zero,
-			o.name == "mult_fwd" && (is(o.in[0]) == zero || is(o.in[1]) == zero):
+			o.name == "cast_f32_to_bf16" && is(o.in[0]) == zero:
 			known[y] = zero
 		case o.name == "reduce_sum_fwd", o.product != nil && !o.product.transposed:
 			for _, x := range o.in {
