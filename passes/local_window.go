@@ -75,10 +75,9 @@ import (
 //
 // It does not fire on layers that see everything; where a sum counts keys in
 // another way than by a softmax of hidden scores, or an op is not known to keep
-// blocks apart; where no list of the family is longer than a window; and on values
-// of which a row looks at keys of all sequences. It should come before
-// cse{scope=function}, which lets layers of both kinds share what cannot be shared
-// then, and needs dce behind it for nothing.
+// blocks apart; where no list of the family is longer than a window; and where a row
+// looks at keys of all sequences. It may run anywhere before outlining: what layers
+// share by then is copied.
 var localWindowPass = Pass{
 	Name:     "local-window",
 	Summary:  "layers with a window read only the blocks that it reaches",

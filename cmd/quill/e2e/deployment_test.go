@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"quill/lower"
+	"quill/passes"
 	"quill/recipes"
 )
 
@@ -23,6 +24,7 @@ type deployment struct {
 	maxSeqs    int
 	maxBatched int
 	buckets    string // lines of a bucket list; "" is the default strategy
+	without    string // a pass that is left out
 }
 
 // nano is the usual deployment of a small checkpoint: room for the longest
@@ -35,6 +37,9 @@ func (d deployment) String() string {
 	s := fmt.Sprintf("%s/%s/tp%d/b%d", filepath.Base(d.model), d.precision, d.tp, d.block)
 	if d.sharded {
 		s += "/sharded"
+	}
+	if d.without != "" {
+		s += "/without-" + d.without
 	}
 	return s
 }
@@ -74,7 +79,15 @@ func (d deployment) compile(ctx context.Context) (*recipes.Bundle, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, _, err := lower.Compile(ctx, read, nil)
+	pipeline := passes.Default()
+	if d.without != "" {
+		if pipeline, err = pipeline.Without(passes.Passes(), d.without); err != nil {
+			return nil, err
+		}
+	}
+	b, _, err := lower.CompileWith(ctx, read, lower.Options{Passes: func(p passes.Params) *passes.Manager {
+		return passes.NewManager(passes.Config{Pipeline: pipeline, Params: p})
+	}})
 	return b, err
 }
 
