@@ -79,7 +79,7 @@ func readChrome(t *testing.T, text []byte) []tracedEvent {
 // units and of one.
 func twoRanks() recording {
 	gemm := &host.UnitInfo{Kind: "gemm", Name: "n1", Origin: "layer 0 attn.q_proj", Recipe: "r<0>", Nodes: 1, WeightBytes: 100, Flops: 50}
-	moe := &host.UnitInfo{Kind: "moe", Name: "n2", Recipe: "r<0>", Nodes: 3, ExpertBytes: 1000, ExpertFlops: 7}
+	moe := &host.UnitInfo{Kind: "moe", Name: "n2", Recipe: "r<0>", Nodes: 3, Span: true, ExpertBytes: 1000, ExpertFlops: 7}
 	at := func(launch, rank int32, u *host.UnitInfo, start, end time.Duration, experts int32) host.Event {
 		return host.Event{Launch: launch, Rank: rank, Unit: u, Start: start, End: end, Experts: experts}
 	}
@@ -125,7 +125,7 @@ func TestChromeTrace(t *testing.T) {
 		},
 		{
 			name: "moe", cat: "unit", phase: "X", pid: 1, start: 2000, end: 2500,
-			args: map[string]any{"node": "n2", "nodes": 3., "weight_bytes": 3000., "flops": 7., "experts": 3.},
+			args: map[string]any{"node": "n2", "nodes": 3., "span": true, "weight_bytes": 3000., "flops": 7., "experts": 3.},
 		},
 	}, events[:6])
 }
