@@ -98,9 +98,18 @@ func (o *benchOptions) check(cmd *cobra.Command) error {
 		if f.v < f.from {
 			return usagef("--%s %d: want at least %d", f.name, f.v, f.from)
 		}
+		if f.v > maxBench {
+			return usagef("--%s %d: want at most %d", f.name, f.v, maxBench)
+		}
+	}
+	if o.trace != "" && filepath.Clean(o.trace) == filepath.Clean(o.pprof) {
+		return usagef("--trace and --pprof are one file, %s", o.trace)
 	}
 	return nil
 }
+
+// maxBench bounds numbers of tokens, steps and sequences, so that they add up.
+const maxBench = 1 << 30
 
 // run measures and writes the files.
 func (o *benchOptions) run(ctx context.Context, stderr io.Writer) (*benchReport, error) {

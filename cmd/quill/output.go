@@ -51,7 +51,7 @@ func checkOutput(flag, path string, sources ...string) error {
 	}
 	out, err := os.Stat(path)
 	if err != nil {
-		return nil
+		return canCreate(flag, path)
 	}
 	if !out.Mode().IsRegular() {
 		return fmt.Errorf("%s %s: this is no regular file, it will not be replaced", flag, path)
@@ -66,6 +66,15 @@ func checkOutput(flag, path string, sources ...string) error {
 		}
 	}
 	return nil
+}
+
+// canCreate tries to create a file, and leaves none.
+func canCreate(flag, path string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".quill-*")
+	if err != nil {
+		return fmt.Errorf("%s %s: no file can be created there: %w", flag, path, err)
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // holds reports whether a file other than a bundle is in a directory.

@@ -91,6 +91,9 @@ func (o *scoreOptions) check(cmd *cobra.Command) error {
 			return usagef("--%s %d is negative", f.name, f.v)
 		}
 	}
+	if o.feed.Chunk == 0 && cmd.Flags().Changed("chunk") {
+		return usagef("--chunk 0: want at least 1 token")
+	}
 	_, _, err := splitTensor(o.from)
 	return err
 }
@@ -112,6 +115,9 @@ func (o *scoreOptions) run(ctx context.Context, stderr io.Writer) (*scored, erro
 	tokens, err := readTokens(o.from)
 	if err != nil {
 		return nil, err
+	}
+	if n := o.feed.DecodeFrom; n > len(tokens) && n != math.MaxInt {
+		return nil, usagef("--decode-from %d is beyond the sequence, which has %d tokens", n, len(tokens))
 	}
 	path, _, _ := splitTensor(o.from)
 	if err := checkOutput("--out", o.out, path, o.bundle, o.model); err != nil {
