@@ -59,6 +59,16 @@ func (m *Module) MaxBytes(t Type) int64 {
 	return n * int64(t.DType.Size())
 }
 
+// AtLeast reports whether a size is at least n whatever the values of the symbols.
+// It may be false where that is so and sizes depend on each other.
+func (m *Module) AtLeast(d Dim, n int64) bool {
+	ranges := make(map[string]bounds, len(m.Syms))
+	for _, s := range m.Syms {
+		ranges[s.Name] = s.bounds(ranges)
+	}
+	return d.bound(ranges).lo >= n
+}
+
 // bounds is the range of a symbol, given those of the symbols above it.
 func (s *Sym) bounds(ranges map[string]bounds) bounds {
 	if s.Def == nil {

@@ -3,6 +3,7 @@ package ir
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"quill/ir/ops"
 	"quill/recipes/dtype"
@@ -69,6 +70,11 @@ func (b *Builder) ReshapeShard(x *Value, axis int, shape ...Dim) *Value {
 		attrs = append(attrs, Attr{Name: "shard", Dim: D(int64(axis))})
 	}
 	return b.op("reshape", []*Value{x}, attrs...)[0]
+}
+
+// Again builds an op like another one on other operands.
+func (b *Builder) Again(o *Op, args ...*Value) []*Value {
+	return b.op(o.Name(), args, slices.Clone(o.Attrs)...)
 }
 
 // op appends one op.

@@ -74,6 +74,7 @@ var distRules = map[ops.Dist]distRule{
 	ops.DistStateRead:      distStateRead,
 	ops.DistStateWrite:     distStateWrite,
 	ops.DistMoE:            distMoE,
+	ops.DistSDPA:           distSDPA,
 	ops.DistEmbedding:      distEmbedding,
 	ops.DistAllReduce:      distAllReduce,
 	ops.DistAllGather:      distAllGather,
@@ -472,6 +473,37 @@ func distMoE(m *Module, o *Op, _ Type) (Dist, error) {
 		return contracted(m, o, w13.Ways)
 	}
 	return Dist{}, distErr("shard both along the expert width (axis 2)", "moe: w13 is %s and w2 is %s", w13.describe(), w2.describe())
+}
+
+// distSDPA joins q and k as a product does: heads may be sharded, of keys and
+// values by groups of ranks. Rows may be sharded too, keys may not.
+func distSDPA(_ *Module, o *Op, result Type) (Dist, error) {
+	if countPartial(o) > 0 {
+		return Dist{}, nonLinear(o)
+	}
+	q, k, v, mask := arg(o, 0), arg(o, 1), arg(o, 2), arg(o, 3)
+	switch {
+	case q.Dist.Kind == Sharded && q.Dist.Axis == 3:
+		return Dist{}, distErr("gather it first with all_gather", "%s: q is sharded along the contracted axis", o.Name())
+	case k.Dist.Kind == Sharded && k.Dist.Axis > 1:
+		return Dist{}, distErr("shard keys and values by heads", "%s: k is %s", o.Name(), k.Dist.describe())
+	case k.Dist != v.Dist:
+		return Dist{}, distErr("shard keys and values alike", "%s: k is %s and v is %s", o.Name(), k.Dist.describe(), v.Dist.describe())
+	}
+	d, err := matmulFree(o, result, q.Dist, k.Dist)
+	if err != nil {
+		return d, err
+	}
+	switch {
+	case mask.Dist.Kind == Sharded && mask.Dist != d:
+		return d, distErr("", "%s: mask is %s and the scores are %s", o.Name(), mask.Dist.describe(), d.describe())
+	case mask.Dist.Kind == Sharded && mask.Shape[d.Axis].Is(1) && !result.Shape[d.Axis].Is(1):
+		return d, distErr("", "%s: mask is broadcast along its sharded axis %d", o.Name(), d.Axis)
+	case mask.Dist.Kind != Sharded && d.Kind == Sharded && !mask.Shape[d.Axis].Is(1):
+		return d, distErr("shard it the same way, or give it size 1 there", "%s: mask is replicated but has size %s along axis %d, along which the scores are sharded",
+			o.Name(), mask.Shape[d.Axis], d.Axis)
+	}
+	return d, nil
 }
 
 func distEmbedding(m *Module, o *Op, _ Type) (Dist, error) {

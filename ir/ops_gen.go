@@ -890,6 +890,87 @@ func (v MoEOp) W2() *Value {
 	return v.Op.Args[4]
 }
 
+// SDPA builds sdpa: Scaled dot-product attention with an additive mask: o = softmax(scale·q·kᵀ + mask)·v along the keys. One rounding. Masks are finite: a hidden key has so large a negative number that its exponential is 0 beside any other; a row whose keys are all hidden by the same number that absorbs their scores gives the mean of v. There are no valid lengths and no causal flag: what hides a key is the mask.
+func (bd *Builder) SDPA(q *Value, k *Value, v *Value, mask *Value, scale float64) *Value {
+	return bd.op("sdpa", []*Value{q, k, v, mask}, floatAttr("scale", scale))[0]
+}
+
+// SDPAOp is a typed view of sdpa.
+type SDPAOp struct {
+	*Op
+}
+
+// AsSDPA views an op as sdpa; ok is false for any other op.
+func AsSDPA(o *Op) (v SDPAOp, ok bool) {
+	return SDPAOp{o}, o.Def.Name == "sdpa"
+}
+
+// Q is operand 0.
+func (v SDPAOp) Q() *Value {
+	return v.Op.Args[0]
+}
+
+// K is operand 1.
+func (v SDPAOp) K() *Value {
+	return v.Op.Args[1]
+}
+
+// V is operand 2.
+func (v SDPAOp) V() *Value {
+	return v.Op.Args[2]
+}
+
+// Mask is operand 3.
+func (v SDPAOp) Mask() *Value {
+	return v.Op.Args[3]
+}
+
+// Scale is the attribute scale: multiplies the scores.
+func (v SDPAOp) Scale() float64 {
+	return v.Op.Attr("scale").Float
+}
+
+// SDPAStats builds sdpa_stats: sdpa with the statistics of its softmax, so that parts of the keys can be joined: m is the largest score of a row rounded to q's type, linv = 1/Σ exp(score − m). For parts i, o = Σ wᵢoᵢ/Σ wᵢ with wᵢ = exp(mᵢ − max m)/linvᵢ.
+func (bd *Builder) SDPAStats(q *Value, k *Value, v *Value, mask *Value, scale float64) (o *Value, m *Value, linv *Value) {
+	r := bd.op("sdpa_stats", []*Value{q, k, v, mask}, floatAttr("scale", scale))
+	return r[0], r[1], r[2]
+}
+
+// SDPAStatsOp is a typed view of sdpa_stats.
+type SDPAStatsOp struct {
+	*Op
+}
+
+// AsSDPAStats views an op as sdpa_stats; ok is false for any other op.
+func AsSDPAStats(o *Op) (v SDPAStatsOp, ok bool) {
+	return SDPAStatsOp{o}, o.Def.Name == "sdpa_stats"
+}
+
+// Q is operand 0.
+func (v SDPAStatsOp) Q() *Value {
+	return v.Op.Args[0]
+}
+
+// K is operand 1.
+func (v SDPAStatsOp) K() *Value {
+	return v.Op.Args[1]
+}
+
+// V is operand 2.
+func (v SDPAStatsOp) V() *Value {
+	return v.Op.Args[2]
+}
+
+// Mask is operand 3.
+func (v SDPAStatsOp) Mask() *Value {
+	return v.Op.Args[3]
+}
+
+// Scale is the attribute scale: multiplies the scores.
+func (v SDPAStatsOp) Scale() float64 {
+	return v.Op.Attr("scale").Float
+}
+
 // Embedding builds embedding: Rows of a vocabulary-sharded table: row ids − offset where the rank has it, else zeros; the sum over ranks is the embedding.
 func (bd *Builder) Embedding(table *Value, ids *Value, offset *Value) *Value {
 	return bd.op("embedding", []*Value{table, ids, offset})[0]
@@ -1080,7 +1161,7 @@ func (v AllGatherOp) Axis() int64 {
 	return v.Op.Int("axis")
 }
 
-// GraphBreak builds graph_break: Ends a segment.
+// GraphBreak builds graph_break: Ends a segment. Between calls it says why two segments are not one.
 func (bd *Builder) GraphBreak(reason string) {
 	bd.op("graph_break", []*Value{}, stringAttr("reason", reason))
 }

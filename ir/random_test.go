@@ -304,7 +304,7 @@ func (g *gen) body() {
 		var list []*ops.Op
 		for i := range ops.Table {
 			o := &ops.Table[i]
-			if o.Name != "call" && !(g.segment() && (o.Has(ops.Collective) || o.Has(ops.Break))) {
+			if o.Levels&(&verifier{mod: g.m, fn: g.fn}).allowed() != 0 && o.Name != "call" && !(g.segment() && (o.Has(ops.Collective) || o.Has(ops.Break))) {
 				list = append(list, o)
 			}
 		}
@@ -509,6 +509,23 @@ func (g *gen) build(def *ops.Op) {
 			d = Shard(2, g.m.TP)
 		}
 		b.MoE(g.like(t, rows, h), g.like(dtype.I32, rows, k), g.like(t, rows, k), g.param(T(t, e, D(2), i, h).With(d)), g.param(T(t, e, h, i).With(d)))
+	case "sdpa", "sdpa_stats":
+		t, heads, group, rows, keys, dim := g.dtypeFor(ops.AnyFloat), g.size(), g.size(), g.size(), g.size(), g.size()
+		d := g.dist(1)
+		if d.Kind == Partial {
+			d = Dist{}
+		}
+		one := D(1)
+		mask := T(t, heads, group, rows, keys).With(d)
+		if g.chance("row mask", 50) {
+			mask = T(t, one, one, one, keys)
+		}
+		q, k, v, m := g.param(T(t, heads, group, rows, dim).With(d)), g.param(T(t, heads, one, keys, dim).With(d)), g.param(T(t, heads, one, keys, g.size()).With(d)), g.param(mask)
+		if scale := pick(g, "scale", []float64{1, 0.125, 1e-06}); def.Name == "sdpa" {
+			b.SDPA(q, k, v, m, scale)
+		} else {
+			b.SDPAStats(q, k, v, m, scale)
+		}
 	case "embedding":
 		d := g.dist(1)
 		if g.m.TP > 1 && g.chance("sharded", 70) {

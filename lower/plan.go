@@ -36,9 +36,11 @@ func newPlan(m *ir.Module, b recipes.Bucket, lay *layout) (*planner, error) {
 	}
 	for _, o := range p.entry.Ops {
 		var err error
-		if o.Name() == "call" {
+		switch o.Name() {
+		case "call":
 			err = p.launch(o)
-		} else {
+		case "graph_break": // calls are launches of their own anyway
+		default:
 			err = p.collective(o)
 		}
 		if err != nil {

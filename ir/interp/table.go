@@ -83,6 +83,8 @@ var rules = map[string]rule{
 	"short_conv": local(shortConv),
 	"moe":        local(moe),
 	"embedding":  local(embedding),
+	"sdpa":       local(sdpa),
+	"sdpa_stats": local(sdpa),
 
 	"kv_read":    local(kvRead),
 	"kv_write":   local(stateWrite("slot")),

@@ -79,6 +79,7 @@ const (
 	DistStateRead
 	DistStateWrite
 	DistMoE
+	DistSDPA
 	DistEmbedding
 	DistAllReduce
 	DistAllGather

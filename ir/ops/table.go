@@ -22,6 +22,21 @@ func unary(name, summary string, e Elem, d Dist, example string) Op {
 
 var axisAttr = Attr{Name: "axis", Type: Int, Doc: "axis, counted from the slowest"}
 
+var (
+	sdpaOperands = []Operand{
+		operand("q", AnyFloat, "[kvHeads, group, Sq, D]"), operand("k", AnyFloat, "[kvHeads, 1, Sk, D]"), operand("v", AnyFloat, "[kvHeads, 1, Sk, Dv]"),
+		operand("mask", AnyFloat, "[…, Sk], added to the scaled scores; other axes those of the scores or 1"),
+	}
+	sdpaAttrs = []Attr{
+		{Name: "scale", Type: Float, Doc: "multiplies the scores"},
+		{Name: "first", Type: Dim, Optional: true, Doc: "a fact: the mask hides keys before i + first from row i, if the row's result counts"},
+		{Name: "last", Type: Dim, Optional: true, Doc: "a fact: the mask hides keys after i + last from row i, if its result counts"},
+		{Name: "band", Type: Dim, Optional: true, Doc: "a fact: the mask is 0 for keys before i + band, if row i's result counts and the key holds a token"},
+	}
+)
+
+const sdpaExample = "%q = reshape %x {shape = [1, 1, 4, 8]}\n%s = slice %x {axis = 1, start = 0, stop = 4}\n%m = reshape %s {shape = [1, 1, 4, 4]}\n"
+
 // Table lists every operation of the IR.
 var Table = []Op{
 	// Constants.
@@ -164,6 +179,18 @@ var Table = []Op{
 		Results: []string{"y"}, Example: "%y2 = moe %h, %e, %p, %w13, %w2",
 	},
 	{
+		Name: "sdpa", Summary: "Scaled dot-product attention with an additive mask: o = softmax(scale·q·kᵀ + mask)·v along the keys. One rounding. Masks are finite: a hidden key has so large a negative number that its exponential is 0 beside any other; a row whose keys are all hidden by the same number that absorbs their scores gives the mean of v. There are no valid lengths and no causal flag: what hides a key is the mask.",
+		Dist: DistSDPA, Levels: Fused, Traits: Pure,
+		Operands: sdpaOperands, Attrs: sdpaAttrs,
+		Results: []string{"o"}, Example: sdpaExample + "%o = sdpa %q, %q, %q, %m {scale = 0.125}",
+	},
+	{
+		Name: "sdpa_stats", Summary: "sdpa with the statistics of its softmax, so that parts of the keys can be joined: m is the largest score of a row rounded to q's type, linv = 1/Σ exp(score − m). For parts i, o = Σ wᵢoᵢ/Σ wᵢ with wᵢ = exp(mᵢ − max m)/linvᵢ.",
+		Dist: DistSDPA, Levels: Fused, Traits: Pure,
+		Operands: sdpaOperands, Attrs: sdpaAttrs,
+		Results: []string{"o", "m", "linv"}, Example: sdpaExample + "%o, %t, %l = sdpa_stats %q, %q, %q, %m {scale = 0.125}",
+	},
+	{
 		Name: "embedding", Summary: "Rows of a vocabulary-sharded table: row ids − offset where the rank has it, else zeros; the sum over ranks is the embedding.", Dist: DistEmbedding, Levels: everywhere, Traits: Pure,
 		Operands: []Operand{operand("table", AnyFloat, "[V/ways, H]"), operand("ids", I32, "[T]"), operand("offset", I32, "[1], first id of the rank")},
 		Results:  []string{"y"}, Example: "%y2 = embedding %table, %i, %offset",
@@ -206,7 +233,7 @@ var Table = []Op{
 
 	// Structure.
 	{
-		Name: "graph_break", Summary: "Ends a segment.", Dist: DistNone, Levels: everywhere, Traits: Break,
+		Name: "graph_break", Summary: "Ends a segment. Between calls it says why two segments are not one.", Dist: DistNone, Levels: everywhere | Plan, Traits: Break,
 		Attrs:   []Attr{{Name: "reason", Type: String, Lead: true, Doc: "why"}},
 		Example: "graph_break \"memory budget\"",
 	},

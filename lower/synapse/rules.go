@@ -48,6 +48,8 @@ var rules = map[string]rule{
 	"short_conv": shortConvRule,
 	"moe":        moeRule,
 	"embedding":  embeddingRule,
+	"sdpa":       sdpaRule,
+	"sdpa_stats": sdpaRule,
 
 	"kv_read":    kvReadRule,
 	"conv_read":  convReadRule,
@@ -327,6 +329,25 @@ func (e *emitter) view(t int, i int64, ds ...int64) int {
 	v.Offset = base.Offset + i*v.Bytes()
 	e.r.Tensors = append(e.r.Tensors, v)
 	return len(e.r.Tensors) - 1
+}
+
+// sdpaRule gives grouped heads in the form that the node takes without a reshape:
+// q {D, Sq, group, heads} and keys with a dim of 1 where q has the group. The mask
+// goes with neither valid lengths nor the causal flag. Statistics are results of
+// the training form only; without dropout it computes the same, and the random
+// state, its fourth result, is left out.
+func sdpaRule(e *emitter, o *ir.Op, outs []int) error {
+	in := make([]int, len(o.Args))
+	for i := range in {
+		in[i] = e.arg(o, i)
+	}
+	e.node(e.typed("sdpa_recomp_fwd", outs[0]), params("ns_Sdpa::Params",
+		recipes.Field{Name: "scale", Type: recipes.F32, Float: float32(o.Attr("scale").Float)},
+		intField("is_causal", recipes.U8, 0),
+		recipes.Field{Name: "dropout.ratio", Type: recipes.F32},
+		intField("dropout.seed", recipes.U32, 0), intField("dropout.disableMaskOut", recipes.U8, 1),
+		intField("is_inference", recipes.U8, boolInt(o.Name() == "sdpa"))), in, outs)
+	return nil
 }
 
 // embeddingRule gathers with clamped indices and zeroes the rows that other

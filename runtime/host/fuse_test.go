@@ -38,8 +38,9 @@ func runOn(t testing.TB, o Options, r *recipes.Recipe, mem map[recipes.Buffer][]
 }
 
 // attend is a recipe with the attention of a prefill: relative logits picked by
-// distance, scores of grouped heads, a mask, softmax and values, in type dt.
-func attend(g gen, dt dtype.Type, keys, rows, groups, heads, dim, reach, window int) (*recipes.Recipe, map[recipes.Buffer][]byte) {
+// distance, scores of grouped heads, a mask, softmax and values, in type dt. With
+// mask set it is one node, and what hides keys is its mask.
+func attend(g gen, dt dtype.Type, mask bool, keys, rows, groups, heads, dim, reach, window int) (*recipes.Recipe, map[recipes.Buffer][]byte) {
 	m := newMaker(section(recipes.Arena, 1<<22))
 	mem := make([]byte, 1<<22)
 	at := int64(0)
@@ -68,16 +69,26 @@ func attend(g gen, dt dtype.Type, keys, rows, groups, heads, dim, reach, window 
 	relative := m.node("batch_gemm", gemmP(0, 0), []int{put(g.values(dt, false, 4, all, rows)), put(g.values(dt, false, reach, 4, 1))}, m.tmp(dt, reach, all, rows))
 	bias := m.node("gather_elements"+"_fwd"+s, axisP("ns_GatherElementsKernel::Params", "axis", recipes.I32, 0), []int{relative, spread}, m.tmp(dt, keys, all, rows))
 	bias = m.node("where_fwd"+s, nil, []int{m.node("reshape", nil, []int{near}, m.tmp(i8, keys, 1, rows)), bias, nothing}, m.tmp(dt, keys, all, rows))
-	if dt == bf16 {
+	wider := dt
+	if dt == bf16 && !mask {
 		bias = m.node("cast_bf16_to_f32", castP(), []int{bias}, m.tmp(f32, keys, all, rows))
+		wider = f32
 	}
-	bias = m.node("transpose", transposeP([]int{0, 2, 1}), []int{bias}, m.tmp(f32, keys, rows, all))
-	bias = m.node("reshape", nil, []int{bias}, m.tmp(f32, keys, rows, groups, heads))
+	bias = m.node("transpose", transposeP([]int{0, 2, 1}), []int{bias}, m.tmp(wider, keys, rows, all))
+	bias = m.node("reshape", nil, []int{bias}, m.tmp(wider, keys, rows, groups, heads))
 	q := m.node("reshape", nil, []int{put(g.values(dt, false, dim, all, rows))}, m.tmp(dt, dim, groups, heads, rows))
 	q = m.node("transpose", transposeP([]int{0, 3, 1, 2}), []int{q}, m.tmp(dt, dim, rows, groups, heads))
 	matrix := func() int {
 		k := m.node("transpose", transposeP([]int{0, 2, 1}), []int{put(g.values(dt, false, dim, heads, keys))}, m.tmp(dt, dim, keys, heads))
 		return m.node("reshape", nil, []int{k}, m.tmp(dt, dim, keys, 1, heads))
+	}
+	if mask {
+		sees := m.node("reshape", nil, []int{visible}, m.tmp(i8, keys, rows, 1, 1))
+		hide := put(&val{dt, []int{1, 1, 1, 1}, []float64{rounded(dt, -1e30)}})
+		bias = m.node("where_fwd"+s, nil, []int{sees, bias, hide}, m.tmp(dt, keys, rows, groups, heads))
+		y := m.node(sdpaGUID+s, sdpaP(1/float64(dim), 1), []int{q, matrix(), matrix(), bias}, m.tmp(dt, dim, rows, groups, heads))
+		m.node("transpose", transposeP([]int{0, 2, 3, 1}), []int{y}, m.tensor(dt, 0, at, dim, groups, heads, rows))
+		return &m.Recipe, map[recipes.Buffer][]byte{recipes.Arena: mem}
 	}
 	scores := m.node("batch_gemm", gemmP(0, 1), []int{q, matrix()}, m.tmp(f32, keys, rows, groups, heads))
 	scores = m.node("mult_fwd_f32", nil, []int{scores, scale}, m.tmp(f32, keys, rows, groups, heads))
@@ -101,8 +112,8 @@ func castP() *recipes.Params {
 // number of threads. Windows and reaches lie on both sides of tiles and lanes,
 // and rows that see nothing take everything.
 func TestAttentionIsOneUnit(t *testing.T) {
-	for _, dt := range []dtype.Type{f32, bf16} {
-		g := newGen(3)
+	for i, dt := range []dtype.Type{f32, bf16, f32, bf16} {
+		g, mask := newGen(3), i > 1
 		for _, c := range []struct{ keys, rows, groups, heads, dim, reach, window int }{
 			{64, 64, 2, 2, 16, 8, 64},
 			{100, 100, 4, 2, 32, 200, 17},
@@ -111,7 +122,7 @@ func TestAttentionIsOneUnit(t *testing.T) {
 			{160, 33, 3, 2, 20, 64, 40},
 			{40, 60, 2, 2, 16, 16, 20}, // the first rows see nothing
 		} {
-			r, mem := attend(g, dt, c.keys, c.rows, c.groups, c.heads, c.dim, c.reach, c.window)
+			r, mem := attend(g, dt, mask, c.keys, c.rows, c.groups, c.heads, c.dim, c.reach, c.window)
 			want := runOn(t, Options{Unfused: true, Threads: 1}, r, mem)
 			for _, threads := range []int{1, 2, 3} {
 				require.Equal(t, want, runOn(t, Options{Threads: threads}, r, mem), "%v %+v, %d threads", dt, c, threads)
@@ -137,17 +148,19 @@ func TestAttentionIsOneUnit(t *testing.T) {
 // no number, all keys are computed with.
 func TestAnyNumberHides(t *testing.T) {
 	for _, hidden := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 1e30, -1e30, -1 << 33, -1, 0} {
-		r, mem := attend(newGen(1), f32, 160, 160, 2, 2, 16, 8, 40)
-		changed := 0
-		for i, x := range as[float32](mem[recipes.Arena]) {
-			if x == -30000 {
-				as[float32](mem[recipes.Arena])[i] = hidden
-				changed++
+		for was, mask := range map[float32]bool{-30000: false, -1e30: true} {
+			r, mem := attend(newGen(1), f32, mask, 160, 160, 2, 2, 16, 8, 40)
+			changed := 0
+			for i, x := range as[float32](mem[recipes.Arena]) {
+				if x == was {
+					as[float32](mem[recipes.Arena])[i] = hidden
+					changed++
+				}
 			}
+			require.Equal(t, 1, changed)
+			want := runOn(t, Options{Unfused: true, Threads: 1}, r, mem)
+			require.Equal(t, want, runOn(t, Options{Threads: 2}, r, mem), "%v, mask %v", hidden, mask)
 		}
-		require.Equal(t, 1, changed)
-		want := runOn(t, Options{Unfused: true, Threads: 1}, r, mem)
-		require.Equal(t, want, runOn(t, Options{Threads: 2}, r, mem), "%v", hidden)
 	}
 }
 

@@ -69,6 +69,10 @@ func (d *Device) load(r *recipes.Recipe, private bool) (*Program, error) {
 	if err := checkWriters(r); err != nil {
 		return nil, err
 	}
+	r, err := writeOut(r)
+	if err != nil {
+		return nil, err
+	}
 	p := &Program{
 		device:  d,
 		recipe:  r,

@@ -1,6 +1,10 @@
 package host
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"quill/recipes/dtype"
+)
 
 // A span leaves out keys that no row of a tile can see. Where exponentials are
 // taken of scores of which a predicate hides some by a number so low that their
@@ -13,12 +17,19 @@ import "unsafe"
 // nothing, or if what it sees is as low as the number, all keys are computed with.
 // Where exponentials are relative to a maximum with a floor that lies above the
 // number, this cannot matter, and a tile that sees nothing has next to no keys.
+//
+// What hides may also be a mask: the predicate selects the number into it, and it
+// is added to the scores, which vanish in a number that is low enough.
 type span struct {
 	cond   int // value: the predicate
 	hidden int // value: the number
 	floor  int // value: the least maximum, or none
+	mask   bool
 	matrix []keyMatrix
 }
+
+// absorbing is at most what hides as a summand.
+const absorbing = -1e20
 
 // keyMatrix is a matrix with a row for each key.
 type keyMatrix struct{ value, ld int }
@@ -36,9 +47,8 @@ const fewKeys = 2
 // restrict makes the lanes begin and end with what the tile's rows see; false if
 // all keys may matter.
 func (k *rowsKernel) restrict(t *tile) bool {
-	hidden := t.extreme(k.span.hidden, 1)
-	lowest := hidden + reach
-	if !(lowest-hidden >= reach) { // it is rounded, or no number
+	lowest, ok := k.lowest(t)
+	if !ok {
 		return false
 	}
 	if k.span.floor != none && !(-t.extreme(k.span.floor, -1) >= lowest) {
@@ -75,6 +85,29 @@ func (k *rowsKernel) restrict(t *tile) bool {
 		l.p = unsafe.Add(l.p, lo*m.ld)
 	}
 	return true
+}
+
+// lowest is below every maximum beside which hidden keys do not count; false if
+// arithmetic does not tell.
+func (k *rowsKernel) lowest(t *tile) (lowest float32, ok bool) {
+	if !k.span.mask {
+		hidden := t.extreme(k.span.hidden, 1)
+		lowest = hidden + reach
+		return lowest, lowest-hidden >= reach // else it is rounded, or no number
+	}
+	if t.lanes[k.span.hidden].stride != 0 {
+		return 0, false
+	}
+	hidden := t.number(k.span.hidden, k.values[k.span.hidden].size)
+	return hidden / 2, hidden <= absorbing
+}
+
+// number is the one number of a value, bf16 or f32.
+func (t *tile) number(v, size int) float32 {
+	if size == 2 {
+		return dtype.FromBF16(valueOf[uint16](&t.lanes[v], 0))
+	}
+	return valueOf[float32](&t.lanes[v], 0)
 }
 
 // extreme is the largest of the numbers that a value has a row, times sign.
@@ -122,7 +155,7 @@ func (g *group) keys() *span {
 		}
 		cond, hidden, n := o.in[0], o.in[2], g.values[o.out[0]].n
 		if n <= keyStep || g.values[cond].fetch == none || g.values[cond].n != n ||
-			g.values[hidden].fetch == none || g.values[hidden].n != 1 || g.values[hidden].size != 4 {
+			g.values[hidden].fetch == none || g.values[hidden].n != 1 {
 			continue
 		}
 		if k := g.keysOf(&span{cond: cond, hidden: hidden, floor: none}, o.out[0]); k != nil {
@@ -155,7 +188,7 @@ func (g *group) keysOf(k *span, scores int) *span {
 			}
 		}
 	}
-	if !g.vanish(k, scores, set) {
+	if !g.vanish(k, scores, set) || !k.mask && g.values[k.hidden].size != 4 {
 		return nil
 	}
 	for v, in := range set {
@@ -212,7 +245,7 @@ type hiddenAs int
 
 const (
 	anything hiddenAs = iota
-	low               // the number that hides
+	low               // the number that hides, or a sum with it
 	below             // so far below the maximum that the exponential is 0
 	zero
 	topmost // of scores: hidden ones count if there are no others
@@ -231,6 +264,10 @@ func (g *group) vanish(k *span, scores int, set map[int]bool) bool {
 			continue
 		}
 		switch {
+		case o.name == "add_fwd" && (is(o.in[0]) == low || is(o.in[1]) == low):
+			known[y], k.mask = low, true
+		case o.name == "cast_bf16_to_f32" && is(o.in[0]) == low:
+			known[y] = low
 		case o.name == "softmax_fwd" && is(o.in[0]) == low:
 			known[y] = zero
 		case o.name == "reduce_max_fwd" && is(o.in[0]) == low:

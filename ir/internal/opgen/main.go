@@ -62,6 +62,8 @@ func camel(s string) string {
 			b.WriteString("MoE")
 		case "rms":
 			b.WriteString("RMS")
+		case "sdpa":
+			b.WriteString("SDPA")
 		default:
 			b.WriteString(strings.ToUpper(part[:1]) + part[1:])
 		}
