@@ -34,6 +34,11 @@ type Deployment struct {
 	KVBlocks         int `yaml:"kv_blocks"`          // blocks of the pool; default: enough for all sequences at full length
 	MaxBatchedTokens int `yaml:"max_batched_tokens"` // tokens a prefill chunk
 
+	Attention    string `yaml:"attention"`      // of prefill: plain, masked or banded
+	Far          string `yaml:"far"`            // keys that a band leaves out: mask or tiled
+	MaskBudget   string `yaml:"mask_budget"`    // bytes of a layer's masks that are alive at once, as 512MiB
+	SubBlockRows int    `yaml:"sub_block_rows"` // most rows of a sub-block of attention
+
 	Precision string  `yaml:"precision"` // bf16, f32 or both
 	Embedding string  `yaml:"embedding"` // replicated or sharded
 	Buckets   Buckets `yaml:"buckets"`
@@ -71,6 +76,7 @@ func ReadDeployment(path string) (*Deployment, error) {
 func parseDeployment(path string, src []byte) (*Deployment, error) {
 	d := &Deployment{
 		Target: "gaudi2", TensorParallel: 1, MaxNumSeqs: 16, BlockSize: 128, MaxBatchedTokens: 2048,
+		Attention: passes.Banded, Far: passes.FarMask, MaskBudget: "512MiB", SubBlockRows: 1024,
 		Precision: BF16, Embedding: "replicated", Buckets: Buckets{Strategy: "exp"},
 		src: src, path: path,
 	}
@@ -220,6 +226,8 @@ func (d *Deployment) check() error {
 	}
 	for _, e := range []struct{ key, v, allowed string }{
 		{"target", d.Target, "gaudi2"},
+		{"attention", d.Attention, "plain, masked, banded"},
+		{"far", d.Far, "mask, tiled"},
 		{"precision", d.Precision, "bf16, f32, both"},
 		{"embedding", d.Embedding, "replicated, sharded"},
 		{"buckets.strategy", d.Buckets.Strategy, "exp, file"},
@@ -256,6 +264,12 @@ func (d *Deployment) checkNumbers() error {
 	}
 	if d.MaxNumSeqs > maxSeqs {
 		return d.line("max_num_seqs", fmt.Sprintf("max_num_seqs is %d, want 1 to %d", d.MaxNumSeqs, maxSeqs))
+	}
+	if n, err := passes.ParseBytes(d.MaskBudget); err != nil || n < 1 {
+		return d.at("mask_budget", "%q is not a number of bytes from 1, with KiB, MiB or GiB behind it", d.MaskBudget)
+	}
+	if d.SubBlockRows < 1 {
+		return d.at("sub_block_rows", "%d, want a number from 1", d.SubBlockRows)
 	}
 	m := d.manifest()
 	err := m.Check()
@@ -296,7 +310,9 @@ func (d *Deployment) options(precision string) inkling.Options {
 
 // params are what passes may rely on.
 func (d *Deployment) params() passes.Params {
+	budget, _ := passes.ParseBytes(d.MaskBudget) // was checked
 	return passes.Params{
+		Attention: d.Attention, Far: d.Far, MaskBudget: int(budget), SubBlockRows: d.SubBlockRows,
 		Target: d.Target, BlockSize: d.BlockSize, Blocks: d.KVBlocks, MaxModelLen: d.MaxModelLen, MaxNumSeqs: d.MaxNumSeqs,
 		MaxBatchedTokens: d.MaxBatchedTokens,
 	}

@@ -56,21 +56,31 @@ func (o *Option) parse(s string) (value, error) {
 		}
 		return value{}, fmt.Errorf("option %s is %q, want one of %s", o.Name, s, strings.Join(o.Choices, ", "))
 	}
-	digits, unit := s, int64(1)
 	if o.Kind == Bytes {
-		for i, suffix := range []string{"KiB", "MiB", "GiB"} {
-			if d, ok := strings.CutSuffix(s, suffix); ok {
-				digits, unit = d, 1<<(10*(i+1))
-			}
+		n, err := ParseBytes(s)
+		if err != nil {
+			return value{}, fmt.Errorf("option %s is %q, want a number from 0, with KiB, MiB or GiB behind it or nothing for bytes", o.Name, s)
+		}
+		return value{n: n}, nil
+	}
+	n, err := strconv.ParseUint(s, 10, 63)
+	if err != nil {
+		return value{}, fmt.Errorf("option %s is %q, want a number from 0", o.Name, s)
+	}
+	return value{n: int64(n)}, nil
+}
+
+// ParseBytes reads a number of bytes, perhaps with KiB, MiB or GiB behind it.
+func ParseBytes(s string) (int64, error) {
+	digits, unit := s, int64(1)
+	for i, suffix := range []string{"KiB", "MiB", "GiB"} {
+		if d, ok := strings.CutSuffix(s, suffix); ok {
+			digits, unit = d, 1<<(10*(i+1))
 		}
 	}
 	n, err := strconv.ParseUint(digits, 10, 63)
 	if err != nil || int64(n) > math.MaxInt64/unit {
-		want := "a number from 0"
-		if o.Kind == Bytes {
-			want += ", with KiB, MiB or GiB behind it or nothing for bytes"
-		}
-		return value{}, fmt.Errorf("option %s is %q, want %s", o.Name, s, want)
+		return 0, fmt.Errorf("%q is no number of bytes", s)
 	}
-	return value{n: int64(n) * unit}, nil
+	return int64(n) * unit, nil
 }

@@ -70,6 +70,21 @@ func (o *outliner) run() {
 	for _, p := range o.old.Params {
 		o.values[p.Value] = p.Value
 	}
+	o.cut(func(op *ir.Op) {
+		if op.Def.Has(ops.Collective) {
+			o.collective(op)
+		}
+	})
+	for _, v := range o.old.Return {
+		o.entry.Return = append(o.entry.Return, o.values[v])
+	}
+	o.mod.Funcs = append(o.segs, o.entry)
+	o.mod.Level = ops.Plan
+}
+
+// cut outlines what lies between the borders of the old entry; border is told what
+// ends a segment.
+func (o *outliner) cut(border func(*ir.Op)) {
 	o.lastUse = map[*ir.Value]int{}
 	for i, op := range o.old.Ops {
 		for _, a := range op.Args {
@@ -86,16 +101,9 @@ func (o *outliner) run() {
 		}
 		o.segment(start, i)
 		start = i + 1
-		if op.Def.Has(ops.Collective) {
-			o.collective(op)
-		}
+		border(op)
 	}
 	o.segment(start, len(o.old.Ops))
-	for _, v := range o.old.Return {
-		o.entry.Return = append(o.entry.Return, o.values[v])
-	}
-	o.mod.Funcs = append(o.segs, o.entry)
-	o.mod.Level = ops.Plan
 }
 
 func (o *outliner) collective(op *ir.Op) {
@@ -128,16 +136,21 @@ func (o *outliner) segment(from, to int) {
 	if len(s.out) == 0 {
 		return // nothing that anyone uses, as constants that no op is left to read
 	}
-	shape := s.fn.Shape()
-	callee, ok := o.byShape[shape]
-	if !ok {
-		callee = s.fn
-		callee.Name = "seg" + strconv.Itoa(len(o.segs))
-		o.byShape[shape] = callee
-		o.segs = append(o.segs, callee)
-	}
+	callee := o.known(s.fn)
 	def, _ := ops.ByName("call")
 	o.add(&ir.Op{Def: def, Args: s.args, Attrs: []ir.Attr{{Name: "callee", Func: callee}}, Loc: s.loc(list)}, s.out)
+}
+
+// known is the segment that stands for all that are equal to one.
+func (o *outliner) known(f *ir.Func) *ir.Func {
+	shape := f.Shape()
+	if g, ok := o.byShape[shape]; ok {
+		return g
+	}
+	f.Name = "seg" + strconv.Itoa(len(o.segs))
+	o.byShape[shape] = f
+	o.segs = append(o.segs, f)
+	return f
 }
 
 // baseLayer is the lowest layer among ops, −1 when they belong to none.

@@ -2,6 +2,7 @@ package passes
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -19,14 +20,33 @@ func (p *Params) numbers() []number {
 		{"max_model_len", &p.MaxModelLen},
 		{"max_num_seqs", &p.MaxNumSeqs},
 		{"max_batched_tokens", &p.MaxBatchedTokens},
+		{"mask_budget", &p.MaskBudget},
+		{"sub_block_rows", &p.SubBlockRows},
+	}
+}
+
+// word is a parameter that is a word, of any or of a list.
+type word struct {
+	key     string
+	at      *string
+	choices []string
+}
+
+func (p *Params) words() []word {
+	return []word{
+		{"target", &p.Target, nil},
+		{"attention", &p.Attention, []string{Plain, Masked, Banded}},
+		{"far", &p.Far, []string{FarMask, FarTiled}},
 	}
 }
 
 // Texts spells the parameters that are known, each as [Params.Set] reads it.
 func (p Params) Texts() []string {
 	var list []string
-	if p.Target != "" {
-		list = append(list, "target="+p.Target)
+	for _, w := range p.words() {
+		if *w.at != "" {
+			list = append(list, w.key+"="+*w.at)
+		}
 	}
 	for _, n := range p.numbers() {
 		if *n.at != 0 {
@@ -42,11 +62,17 @@ func (p *Params) Set(text string) error {
 	if !ok {
 		return fmt.Errorf("parameter %q is not of the form key=value", text)
 	}
-	if key == "target" {
-		p.Target = val
-		return nil
+	var keys []string
+	for _, w := range p.words() {
+		if w.key == key {
+			if w.choices != nil && !slices.Contains(w.choices, val) {
+				return fmt.Errorf("parameter %s is %q, want one of %s", key, val, strings.Join(w.choices, ", "))
+			}
+			*w.at = val
+			return nil
+		}
+		keys = append(keys, w.key)
 	}
-	keys := []string{"target"}
 	for _, n := range p.numbers() {
 		if n.key == key {
 			v, err := strconv.Atoi(val)

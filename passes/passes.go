@@ -77,7 +77,24 @@ type Params struct {
 	MaxModelLen      int    // tokens a request
 	MaxNumSeqs       int    // sequences a decode step
 	MaxBatchedTokens int    // tokens a prefill chunk
+
+	// Attention is the form of attention in prefill: [Plain], [Masked] or
+	// [Banded]. Far is the form of the keys that a band leaves out: [FarMask] or
+	// [FarTiled].
+	Attention, Far string
+	MaskBudget     int // bytes of the masks of a layer that are alive at once
+	SubBlockRows   int // rows of a sub-block of attention
 }
+
+// Forms of attention, as deployments spell them.
+const (
+	Plain  = "plain"  // products, sums and a softmax
+	Masked = "masked" // one op with one mask
+	Banded = "banded" // a mask for the keys in reach of the relative bias only
+
+	FarMask  = "mask"  // one op, whose mask hides what holds no token
+	FarTiled = "tiled" // products, sums and exponentials
+)
 
 // Context is what a pass gets beside the module.
 type Context struct {

@@ -114,6 +114,29 @@ func @f(
 ) -> (output y: f32[4, 8]) {
 `, `  return %6
 }`},
+	"fuse-rel-bias": {`module @example {level = model, tp = 1}
+func @f(
+  input %q: f32[1, 2, 4, 8], input %k: f32[1, 1, 6, 8], input %v: f32[1, 1, 6, 8], input %bias: f32[1, 2, 4, 6],
+  input %past: i8[1, 1, 4, 6], input %token: i8[1, 1, 1, 6]
+) -> (output y: f32[1, 2, 4, 8]) {
+`, `  return %7
+}`},
+	"band-split": {`module @example {level = fused, tp = 1}
+func @f(
+  input %q: f32[1, 2, 3, 8], input %k: f32[1, 1, 9, 8], input %v: f32[1, 1, 9, 8], input %mask: f32[1, 2, 3, 9], input %token: i8[1, 1, 9, 1]
+) -> (output y: f32[1, 2, 3, 8]) {
+`, `  return %3
+}`},
+	"sub-block": {`module @example {level = plan, tp = 1}
+func @seg0(temp %q: f32[1, 2, 2048, 8], temp %k: f32[1, 1, 2048, 8], temp %v: f32[1, 1, 2048, 8], temp %mask: f32[1, 2, 2048, 2048]) -> (temp r0: f32[1, 2, 2048, 8]) {
+  %0 = sdpa %q, %k, %v, %mask {last = 0, scale = 1}
+  return %0
+}
+func @f(
+  input %q: f32[1, 2, 2048, 8], input %k: f32[1, 1, 2048, 8], input %v: f32[1, 1, 2048, 8], input %mask: f32[1, 2, 2048, 2048]
+) -> (output y: f32[1, 2, 2048, 8]) {
+`, `  return %0
+}`},
 	"canonicalize": exampleOf("f32[8]", "f32[4, 2]", "%5"),
 	"fold":         exampleOf("f32[4]", "f32[4]", "%3"),
 	"cse":          exampleOf("f32[4]", "f32[4]", "%2"),

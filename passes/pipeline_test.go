@@ -170,8 +170,11 @@ func TestTable(t *testing.T) {
 }
 
 func TestParams(t *testing.T) {
-	p := Params{Target: "gaudi2", BlockSize: 128, Blocks: 7, MaxModelLen: 99, MaxNumSeqs: 4, MaxBatchedTokens: 64}
-	require.Equal(t, []string{"target=gaudi2", "block_size=128", "kv_blocks=7", "max_model_len=99", "max_num_seqs=4", "max_batched_tokens=64"}, p.Texts())
+	p := Params{Target: "gaudi2", BlockSize: 128, Blocks: 7, MaxModelLen: 99, MaxNumSeqs: 4, MaxBatchedTokens: 64, Attention: Banded, Far: FarTiled, MaskBudget: 5, SubBlockRows: 6}
+	require.Equal(t, []string{
+		"target=gaudi2", "attention=banded", "far=tiled", "block_size=128", "kv_blocks=7", "max_model_len=99", "max_num_seqs=4", "max_batched_tokens=64",
+		"mask_budget=5", "sub_block_rows=6",
+	}, p.Texts())
 	var q Params
 	for _, s := range p.Texts() {
 		require.NoError(t, q.Set(s))
@@ -180,5 +183,6 @@ func TestParams(t *testing.T) {
 	require.Empty(t, Params{}.Texts())
 	require.EqualError(t, q.Set("block_size"), `parameter "block_size" is not of the form key=value`)
 	require.EqualError(t, q.Set("block_size=0"), `parameter block_size is "0", want a number from 1`)
-	require.ErrorContains(t, q.Set("size=3"), `there is no parameter "size"; there are target, block_size`)
+	require.ErrorContains(t, q.Set("size=3"), `there is no parameter "size"; there are target, attention, far, block_size`)
+	require.EqualError(t, q.Set("far=away"), `parameter far is "away", want one of mask, tiled`)
 }

@@ -23,6 +23,8 @@ func same(ctx context.Context, args []string, c filetest.Case) filetest.Result {
 	seeds := fs.Int("seeds", 4, "")
 	atol := fs.Float64("atol", 0, "")
 	specials := fs.Bool("specials", false, "")
+	var params Params
+	fs.Func("param", "", params.Set)
 	if err := fs.Parse(args); err != nil {
 		return fail(err)
 	}
@@ -35,7 +37,7 @@ func same(ctx context.Context, args []string, c filetest.Case) filetest.Result {
 		return fail(err)
 	}
 	after := before.Clone()
-	if err := NewManager(Config{Pipeline: p}).Run(ctx, "", after); err != nil {
+	if err := NewManager(Config{Pipeline: p, Params: params}).Run(ctx, "", after); err != nil {
 		return fail(err)
 	}
 	for seed := range *seeds {

@@ -130,6 +130,9 @@ func (p *prefillPhase) attention(l int, q, k, v, rel *ir.Value) *ir.Value {
 	probs := p.cast(p.Softmax(scores), dt)
 	p.at(l, "attn.values")
 	o := p.Matmul(probs, p.ReshapeShard(p.Transpose(values, []int64{1, 0, 2}), 0, kvHeads, one, total, hd), false, dt)
+	p.at(l, "attn.rows")
+	// A row that sees nothing, which only a pad row can be, gives zeros.
+	o = p.Select(p.Reshape(p.rowValid(), []ir.Dim{one, one, p.T, one}), o, p.scalar(0, dt, 4))
 	return p.ReshapeShard(p.Transpose(o, []int64{2, 0, 1, 3}), 1, p.T, heads.Mul(hd))
 }
 

@@ -32,7 +32,11 @@ func RandomStep(m *ir.Module, base map[string]int64, seed uint64) (map[string][]
 		return nil, err
 	}
 	switch {
-	case s.block == 0 || s.sizes["positions"] == 0:
+	case s.sizes["positions"] == 0:
+		return nil, nil
+	case s.sizes["q_len"] > 0 && s.sizes["ctx_blocks"] == 0:
+		s.chunk(0)
+	case s.block == 0:
 		return nil, nil
 	case s.sizes["ctx_blocks"] > 0:
 		s.prefill()
@@ -83,17 +87,22 @@ func (s *step) next() int32 {
 
 func (s *step) add(name string, v int) { s.in[name] = append(s.in[name], int32(v)) }
 
+// chunk is a full chunk behind a history.
+func (s *step) chunk(length int) {
+	for i := range s.sizes["positions"] {
+		s.add("positions", length+i)
+	}
+	s.add("q_len", s.sizes["positions"])
+}
+
 func (s *step) prefill() {
-	q, c := s.sizes["positions"], s.sizes["ctx_blocks"]
+	c := s.sizes["ctx_blocks"]
 	pad := s.rng.IntN(c + 1)
 	length := 0
 	if pad < c {
 		length = (c-pad)*s.block - s.rng.IntN(s.block)
 	}
-	for i := range q {
-		s.add("positions", length+i)
-	}
-	s.add("q_len", q)
+	s.chunk(length)
 	s.add("ctx_len", length)
 	s.add("ctx_start", -pad*s.block)
 	zero := s.next()

@@ -51,7 +51,12 @@ func TestRandomSteps(t *testing.T) {
 	require.NoError(t, err)
 	in, err := RandomStep(m, map[string]int64{"q": 3}, 0)
 	require.NoError(t, err)
-	require.Nil(t, in, "there is no list of blocks")
+	require.Equal(t, map[string][]int32{"positions": {0, 1, 2}, "q_len": {3}}, in, "there is no list of blocks")
+	logits, err := Capture(cfg, o, Logits)
+	require.NoError(t, err)
+	in, err = RandomStep(logits, map[string]int64{"r": 3}, 0)
+	require.NoError(t, err)
+	require.Nil(t, in)
 	_, err = RandomStep(m, map[string]int64{"q": 0}, 0)
 	require.Error(t, err)
 }

@@ -1,0 +1,445 @@
+package passes
+
+import (
+	"fmt"
+	"slices"
+
+	"quill/ir"
+	"quill/ir/ops"
+	"quill/recipes/dtype"
+)
+
+// subBlockPass computes attention of many rows in sub-blocks of rows, so that the
+// masks of few rows are alive at once. Keys narrow with the rows: those that no row
+// of a sub-block sees are left out, and those that no bias reaches get one mask for
+// all rows. What a sub-block takes a part of is sliced before the first one, so
+// sub-blocks whose sizes are equal are one segment.
+//
+// Before:
+//
+//	%0 = call @seg0 %q, %k, %v, %mask : f32[1, 2, 2048, 8]
+//
+// After:
+//
+//	%0, %1, %2, %3, %4, %5 = call @seg0 %q, %mask, %k, %v : f32[1, 2, 1024, 8], f32[1, 2, 1024, 1024], f32[1, 1, 1024, 8], f32[1, 1, 1024, 8], f32[1, 2, 1024, 8], f32[1, 2, 1024, 2048]
+//	graph_break "sub-block 1 of 2: sub_block_rows"
+//	%6 = call @seg1 %0, %2, %3, %1 : f32[1, 2, 1024, 8]
+//	graph_break "sub-block 2 of 2: sub_block_rows"
+//	%7 = call @seg2 %4, %k, %v, %5 : f32[1, 2, 1024, 8]
+//	graph_break "rows of sub-blocks are joined"
+//	%8 = call @seg3 %6, %7 : f32[1, 2, 2048, 8]
+//
+// There are as many rows to a sub-block as sub_block_rows allows, and as the masks
+// of one op may have bytes by mask_budget. If the mask of one row is larger, that
+// is an error. It does not fire where all rows fit into one sub-block.
+var subBlockPass = Pass{
+	Name:     "sub-block",
+	Summary:  "cuts the rows of attention into sub-blocks whose masks fit a budget",
+	Stages:   Bucket,
+	Optional: true,
+	Inexact:  true,
+	Run:      subBlock,
+}
+
+// Defaults of what a deployment says.
+const (
+	defaultMaskBudget   = 512 << 20
+	defaultSubBlockRows = 1024
+)
+
+func subBlock(c *Context, m *ir.Module) (changed bool, err error) {
+	if m.Level != ops.Plan {
+		return false, nil
+	}
+	cut := map[*ir.Func]bool{}
+	for _, f := range m.Funcs[:len(m.Funcs)-1] {
+		s := &subBlocker{ctx: c, mod: m, fn: f, layer: layerOf(m, f)}
+		if err := s.run(); err != nil {
+			return false, err
+		}
+		cut[f] = s.cut
+		changed = changed || s.cut
+	}
+	if changed {
+		splitCalls(m, cut)
+	}
+	return changed, nil
+}
+
+// layerOf is the layer of the first call of a segment, from which its locations
+// count.
+func layerOf(m *ir.Module, f *ir.Func) int {
+	for _, o := range m.Entry().Ops {
+		if a := o.Attr("callee"); a != nil && a.Func == f {
+			return max(o.Loc.Layer, 0)
+		}
+	}
+	return 0
+}
+
+// subBlocker puts the sub-blocks of one segment between graph breaks, where
+// splitCalls cuts it.
+type subBlocker struct {
+	ctx   *Context
+	mod   *ir.Module
+	fn    *ir.Func
+	layer int
+	cut   bool
+}
+
+func (s *subBlocker) run() error {
+	done := map[*ir.Value]bool{}
+	for _, o := range slices.Clone(s.fn.Ops) {
+		if !isAttention(o) || len(o.Args) == 0 { // or gone with the sub-blocks before
+			continue
+		}
+		root := attentionRoot(ir.NewUses(s.fn), o)
+		if done[root] {
+			continue
+		}
+		done[root] = true
+		if err := s.root(root); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func isAttention(o *ir.Op) bool { return o.Name() == "sdpa" || o.Name() == "sdpa_stats" }
+
+// attentionRoot follows the result of attention through what is done to each of
+// its elements.
+func attentionRoot(uses *ir.Uses, o *ir.Op) *ir.Value {
+	v := o.Results[0]
+	for {
+		list := uses.Of(v)
+		if len(list) != 1 || list[0].Op == nil {
+			return v
+		}
+		next := list[0].Op
+		if !next.Def.Has(ops.Elementwise) || !ir.SameShape(next.Results[0].Type.Shape, v.Type.Shape) {
+			return v
+		}
+		v = next.Results[0]
+	}
+}
+
+// root cuts the rows of one value.
+func (s *subBlocker) root(root *ir.Value) error {
+	rows, ok := root.Type.Shape[2].Const()
+	if !ok {
+		return fmt.Errorf("@%s: the rows of attention are %s; want a number", s.fn.Name, root.Type.Shape[2])
+	}
+	list := s.attentions(root)
+	per, why, err := s.rows(list, rows)
+	if err != nil || per >= rows {
+		return err
+	}
+	if !s.ctx.Rewrite() {
+		return nil
+	}
+	s.build(root, rows, per, why)
+	s.cut = true
+	return nil
+}
+
+// attentions are the ops whose rows make a value.
+func (s *subBlocker) attentions(root *ir.Value) []*ir.Op {
+	var list []*ir.Op
+	seen := map[*ir.Op]bool{}
+	var visit func(v *ir.Value)
+	visit = func(v *ir.Value) {
+		if v.Def == nil || seen[v.Def] || v.Type.Rank() != 4 {
+			return
+		}
+		seen[v.Def] = true
+		if isAttention(v.Def) {
+			list = append(list, v.Def)
+			return
+		}
+		for _, a := range v.Def.Args {
+			visit(a)
+		}
+	}
+	visit(root)
+	return list
+}
+
+// rows is the number of rows of a sub-block, and what limits it.
+func (s *subBlocker) rows(list []*ir.Op, all int64) (per int64, why string, err error) {
+	budget, most := int64(s.ctx.Params.MaskBudget), int64(s.ctx.Params.SubBlockRows)
+	if budget == 0 {
+		budget = defaultMaskBudget
+	}
+	if most == 0 {
+		most = defaultSubBlockRows
+	}
+	bytes := func(rows int64) int64 {
+		sum := int64(0)
+		for _, o := range list {
+			sum += s.maskBytes(o, rows)
+		}
+		return sum
+	}
+	per, why = min(most, all), "sub_block_rows"
+	if bytes(per) <= budget {
+		return per, why, nil
+	}
+	low, high := int64(0), per // bytes grow with the rows
+	for high-low > 1 {
+		if mid := (low + high) / 2; bytes(mid) <= budget {
+			low = mid
+		} else {
+			high = mid
+		}
+	}
+	if low == 0 {
+		loc := list[0].Loc
+		loc.Layer = s.layer + max(loc.Layer, 0)
+		return 0, "", fmt.Errorf("%s: the mask of one row is %d bytes, more than mask_budget = %d", loc, bytes(1), budget)
+	}
+	return low, "mask_budget", nil
+}
+
+// maskBytes are those of the mask of an inner sub-block.
+func (s *subBlocker) maskBytes(o *ir.Op, rows int64) int64 {
+	mask := o.Args[3].Type
+	n := int64(mask.DType.Size())
+	for axis := range 2 {
+		d, _ := mask.Shape[axis].Const()
+		n *= d
+	}
+	if all, _ := mask.Shape[2].Const(); all > 1 {
+		n *= rows
+	}
+	keys, _ := mask.Shape[3].Const()
+	if k := s.keys(o, 0, rows); k.low > minInt {
+		keys = min(keys, k.high-k.low)
+	}
+	return n * keys
+}
+
+const minInt = -1 << 62
+
+// span of keys of rows a … b−1: a mask for each row is needed from low to high−1;
+// before band no row sees more than which keys hold a token, if that is known.
+type keySpan struct{ low, high int64 }
+
+// keys are those that need a mask for each row; they may begin before the first
+// and end behind the last.
+func (s *subBlocker) keys(o *ir.Op, a, b int64) keySpan {
+	k := keySpan{minInt, 1 << 62}
+	fact := func(name string) (int64, bool) {
+		if d := o.Attr(name); d != nil {
+			return d.Dim.Const()
+		}
+		return 0, false
+	}
+	if last, ok := fact("last"); ok {
+		k.high = b + last
+	}
+	if first, ok := fact("first"); ok {
+		k.low = a + first
+	}
+	if band, ok := fact("band"); ok && s.ctx.Params.Attention != Masked && s.hides(o) {
+		k.low = max(k.low, a+band)
+	}
+	return k
+}
+
+// hides reports whether keys that hold no token are zeros, and a number hides them
+// that absorbs their scores.
+func (s *subBlocker) hides(o *ir.Op) bool {
+	k, mask := def(o.Args[1], "select"), def(o.Args[3], "select")
+	if k == nil || mask == nil || !byKey(k.Args[0], o.Args[1]) {
+		return false
+	}
+	zero, okZero := s.number(k.Args[2])
+	low, okLow := s.number(mask.Args[2])
+	return okZero && zero == 0 && okLow && low <= -1e20
+}
+
+// number is what a value is that all calls take from a constant.
+func (s *subBlocker) number(v *ir.Value) (n float64, ok bool) {
+	at := slices.IndexFunc(s.fn.Params, func(p *ir.Param) bool { return p.Value == bare(v) })
+	if at < 0 {
+		return 0, false
+	}
+	for _, o := range s.mod.Entry().Ops {
+		if a := o.Attr("callee"); a == nil || a.Func != s.fn {
+			continue
+		}
+		p := o.Args[at].Param
+		if p == nil || !p.Source.PerRank || p.Source.Step != 0 || ok && p.Source.Fill != n {
+			return 0, false
+		}
+		n, ok = p.Source.Fill, true
+	}
+	return n, ok
+}
+
+// build replaces a value by its sub-blocks, between breaks.
+func (s *subBlocker) build(root *ir.Value, rows, per int64, why string) {
+	r := newRewriter(s.ctx, s.mod, s.fn)
+	before := &ir.Func{}
+	loc := root.Def.Loc
+	list, inner := []*ir.Op(nil), []*ir.Op(nil)
+	var parts []*ir.Value
+	count := (rows + per - 1) / per
+	for i := range count {
+		a, b := i*per, min(rows, (i+1)*per)
+		r.root, r.scratch = root.Def, &ir.Func{}
+		r.Builder = ir.NewBuilder(s.mod, r.scratch).At(loc)
+		n := newNarrower(r)
+		n.slices = ir.NewBuilder(s.mod, before).At(loc)
+		sub := &rowBlock{n, s}
+		n.attention = sub.attention
+		r.GraphBreak(fmt.Sprintf("sub-block %d of %d: %s", i+1, count, why))
+		parts = append(parts, n.part(root, cut{2, ir.D(a), ir.D(b)}))
+		if err := r.Err(); err != nil {
+			panic(err)
+		}
+		inner = append(inner, r.scratch.Ops...)
+	}
+	r.scratch = &ir.Func{}
+	r.Builder = ir.NewBuilder(s.mod, r.scratch).At(loc)
+	r.GraphBreak("rows of sub-blocks are joined")
+	joined := r.Concat(2, parts...)
+	list = slices.Concat(before.Ops, inner, r.scratch.Ops)
+	for _, o := range list {
+		r.uses.Add(o)
+	}
+	r.uses.ReplaceAll(root, joined)
+	// ReplaceAll must not touch what the sub-blocks are made of: they do not read
+	// the root.
+	r.before[root.Def] = list
+	r.edits++
+	r.erase(root.Def)
+	r.commit()
+}
+
+// rowBlock builds attention of some rows.
+type rowBlock struct {
+	*narrower
+	s *subBlocker
+}
+
+func (n *rowBlock) attention(o *ir.Op, c cut) []*ir.Value {
+	q, k, v, mask := o.Args[0], o.Args[1], o.Args[2], o.Args[3]
+	a, _ := c.start.Const()
+	b, _ := c.stop.Const()
+	total, _ := k.Type.Shape[2].Const()
+	span := n.s.keys(o, a, b)
+	low, high := max(span.low, 0), min(span.high, total)
+	q = n.slice(q, c)
+	scale := o.Attr("scale").Float
+	far := int64(0) // keys before it have a mask for all rows
+	if o.Attr("first") == nil {
+		far = low
+	}
+	stats := o.Name() == "sdpa_stats"
+	near := func(stats bool) []*ir.Value {
+		keys := cut{2, ir.D(low), ir.D(high)}
+		m := n.part(mask, append(broadcastCuts(mask, []cut{c}), cut{3, keys.start, keys.stop})...)
+		return n.attend(q, n.slice(k, keys), n.slice(v, keys), m, scale, stats)
+	}
+	if far == 0 {
+		return near(stats)
+	}
+	rest := cut{2, ir.D(0), ir.D(far)}
+	one := ir.D(1)
+	token := n.Reshape(n.slice(k.Def.Args[0], rest), []ir.Dim{one, one, one, ir.D(far)})
+	hide := n.Select(token, n.scalar(k.Def.Args[2]), n.scalar(mask.Def.Args[2]))
+	return n.joined(near(true), n.attend(q, n.slice(k, rest), n.slice(v, rest), hide, scale, true), stats)
+}
+
+func (n *rowBlock) attend(q, k, v, mask *ir.Value, scale float64, stats bool) []*ir.Value {
+	if !stats {
+		return []*ir.Value{n.SDPA(q, k, v, mask, scale)}
+	}
+	o, m, linv := n.SDPAStats(q, k, v, mask, scale)
+	return []*ir.Value{o, m, linv}
+}
+
+// scalar is a value of one element, built again from the weight that it is.
+func (n *rowBlock) scalar(v *ir.Value) *ir.Value {
+	if def(v, "reshape") != nil && v.Def.Args[0].Param != nil {
+		return n.Again(v.Def, v.Def.Args...)[0]
+	}
+	return v
+}
+
+// joined is attention of the keys of two parts, with statistics or not. It needs
+// no constants, which a segment cannot make.
+func (n *rowBlock) joined(x, y []*ir.Value, stats bool) []*ir.Value {
+	t := x[0].Type.DType
+	a, b := attended{n.wide(x[0]), n.wide(x[1]), x[2]}, attended{n.wide(y[0]), n.wide(y[1]), y[2]}
+	top := n.Max(a.m, b.m)
+	// Weights by the common denominator a.linv·b.linv.
+	wa, wb := n.Mul(n.Exp(n.Sub(a.m, top)), b.linv), n.Mul(n.Exp(n.Sub(b.m, top)), a.linv)
+	sum := n.Add(wa, wb)
+	o := n.Div(n.Add(n.Mul(a.o, wa), n.Mul(b.o, wb)), sum)
+	back := func(v *ir.Value) *ir.Value {
+		if t == dtype.F32 {
+			return v
+		}
+		return n.Cast(v, t)
+	}
+	if !stats {
+		return []*ir.Value{back(o)}
+	}
+	return []*ir.Value{back(o), back(top), n.Div(n.Mul(a.linv, b.linv), sum)}
+}
+
+// splitCalls cuts segments at their breaks. Breaks stay, between the calls.
+func splitCalls(m *ir.Module, cut map[*ir.Func]bool) {
+	old := m.Entry()
+	o := &outliner{mod: m, old: old, values: map[*ir.Value]*ir.Value{}, byShape: map[string]*ir.Func{}}
+	o.entry = &ir.Func{Name: old.Name, Results: old.Results, Params: old.Params, Pos: old.Pos}
+	for _, p := range old.Params {
+		o.values[p.Value] = p.Value
+	}
+	for _, op := range old.Ops {
+		f := op.Attr("callee")
+		switch {
+		case f == nil:
+			o.again(op, op.Attrs)
+		case !cut[f.Func]:
+			o.again(op, []ir.Attr{{Name: "callee", Func: o.known(f.Func)}})
+		default:
+			o.split(op, f.Func)
+		}
+	}
+	for _, v := range old.Return {
+		o.entry.Return = append(o.entry.Return, o.values[v])
+	}
+	m.Funcs = append(o.segs, o.entry)
+}
+
+// again appends an op of the old entry to the new one.
+func (o *outliner) again(op *ir.Op, attrs []ir.Attr) {
+	n := &ir.Op{Def: op.Def, Attrs: attrs, Loc: op.Loc, Pos: op.Pos}
+	for _, a := range op.Args {
+		n.Args = append(n.Args, o.values[a])
+	}
+	o.add(n, op.Results)
+}
+
+// split appends a call of each part of a segment.
+func (o *outliner) split(call *ir.Op, f *ir.Func) {
+	sub := &outliner{mod: o.mod, old: f, entry: o.entry, segs: o.segs, values: map[*ir.Value]*ir.Value{}, byShape: o.byShape}
+	for i, p := range f.Params {
+		sub.values[p.Value] = o.values[call.Args[i]]
+	}
+	first := len(o.entry.Ops)
+	sub.cut(func(op *ir.Op) { sub.again(op, op.Attrs) })
+	for _, op := range o.entry.Ops[first:] {
+		if call.Loc.Layer >= 0 {
+			op.Loc.Layer = call.Loc.Layer + max(op.Loc.Layer, 0)
+		}
+	}
+	o.segs = sub.segs
+	for i, r := range call.Results {
+		o.values[r] = sub.values[f.Return[i]]
+	}
+}
