@@ -25,6 +25,7 @@ type deployment struct {
 	maxBatched int
 	buckets    string // lines of a bucket list; "" is the default strategy
 	without    string // a pass that is left out
+	more       string // further lines of the file
 }
 
 // nano is the usual deployment of a small checkpoint: room for the longest
@@ -53,6 +54,7 @@ func (d deployment) yaml(bucketFile string) string {
 	}
 	fmt.Fprintf(&b, "model: %q\nprecision: %s\nembedding: %s\ntensor_parallel: %d\nblock_size: %d\n", d.model, d.precision, embedding, d.tp, d.block)
 	fmt.Fprintf(&b, "max_model_len: %d\nmax_num_seqs: %d\nmax_batched_tokens: %d\n", d.maxLen, d.maxSeqs, d.maxBatched)
+	b.WriteString(d.more)
 	if d.buckets != "" {
 		fmt.Fprintf(&b, "buckets:\n  strategy: file\n  path: %q\n", bucketFile)
 	}
