@@ -43,13 +43,15 @@ generate:
 	$(GO) generate ./...
 
 # Shares of what the machine can do, which is measured between the runs of what
-# is compared with it. A synthetic checkpoint of 7.3 GB is made once, below out.
+# is compared with it. A synthetic checkpoint of 7.3 GB is made once, below out. What falls short fails, after all ran.
 bench: build
-	$(GO) test -run "^$$" -bench . -benchtime 10x ./ir/inkling
-	$(GO) test -run "^$$" -bench . -benchtime 2s ./cmd/quill/e2e
-	QUILL_ROOFS=1 $(GO) test -count=1 -run Ratios -v ./runtime/host/kern
-	$(GO) test -run "^$$" -bench 'Product|MoE' -benchtime 1x ./runtime/host
-	./testdata/demo/bench.sh $(OUT)/bench
+	@failed=0; run() { echo "$$ $$*"; "$$@" || failed=1; }; \
+	run $(GO) test -run '^$$' -bench . -benchtime 10x ./ir/inkling; \
+	run $(GO) test -run '^$$' -bench . -benchtime 2s ./cmd/quill/e2e; \
+	QUILL_ROOFS=1 run $(GO) test -count=1 -run Ratios -v ./runtime/host/kern; \
+	run $(GO) test -run '^$$' -bench 'Product|MoE|References' -benchtime 1x ./runtime/host; \
+	run ./testdata/demo/bench.sh $(OUT)/bench; \
+	exit $$failed
 
 clean:
 	rm -rf bin $(OUT)
