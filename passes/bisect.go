@@ -21,19 +21,23 @@ type Culprit struct {
 	Err error
 }
 
-// Bisect finds the rewrite that breaks a check. The check must hold for the
-// module as it is; it is called with modules that it may not change. The culprit
-// is nil if the check holds after the whole pipeline.
-func Bisect(ctx context.Context, m *ir.Module, cfg Config, check func(context.Context, *ir.Module) error) (*Culprit, error) {
+// Check says what is wrong with a module after some or all rewrites of a step, the
+// last one that has run; nil is none. It may not change the module. It is called
+// for each step in order, with all rewrites, until it fails.
+type Check func(ctx context.Context, step *Step, m *ir.Module) error
+
+// Bisect finds the rewrite that breaks a check, which must hold for the module as
+// it is. The culprit is nil if it holds after the whole pipeline.
+func Bisect(ctx context.Context, m *ir.Module, cfg Config, check Check) (*Culprit, error) {
 	b := bisection{cfg: cfg, from: m, check: check}
-	if err := check(ctx, m); err != nil {
-		return nil, fmt.Errorf("the check fails before any pass: %w", err)
+	if err := check(ctx, nil, m); err != nil {
+		return nil, fmt.Errorf("the check does not hold before any pass, so none can break it: %w", err)
 	}
 	before := 0 // rewrites of the steps before
 	for i := range cfg.Pipeline {
 		mod, rewrites, err := b.run(ctx, i+1, nil)
 		if err == nil {
-			err = check(ctx, mod)
+			err = check(ctx, &cfg.Pipeline[i], mod)
 		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -49,7 +53,7 @@ func Bisect(ctx context.Context, m *ir.Module, cfg Config, check func(context.Co
 type bisection struct {
 	cfg   Config
 	from  *ir.Module
-	check func(context.Context, *ir.Module) error
+	check Check
 }
 
 // run runs the first steps, with at most so many rewrites if there is a limit,
@@ -81,7 +85,7 @@ func (b *bisection) rewrite(ctx context.Context, i, before, last int, err error)
 			mid := (lo + hi) / 2
 			m, _, err := b.run(ctx, i+1, &mid)
 			if err == nil {
-				err = b.check(ctx, m)
+				err = b.check(ctx, &b.cfg.Pipeline[i], m)
 			}
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
@@ -98,8 +102,27 @@ func (b *bisection) rewrite(ctx context.Context, i, before, last int, err error)
 		}
 		last = hi
 	}
-	if bad, _, err := b.run(ctx, i+1, &last); err == nil {
-		c.Diff = string(diff.Diff("before", []byte(good.String()), "after", []byte(bad.String())))
+	bad, _, err := b.run(ctx, i+1, &last)
+	if err != nil {
+		return c, nil
 	}
+	c.Diff = b.diff(ctx, c, good, bad)
 	return c, nil
+}
+
+// diff is what changed from good to bad. If what makes the difference also does
+// when it runs on good, values keep their numbers.
+func (b *bisection) diff(ctx context.Context, c *Culprit, good, bad *ir.Module) string {
+	text, numbers := good.String(), good.Number(nil)
+	var limit *int
+	if c.Rewrite > 0 {
+		one := 1
+		limit = &one
+	}
+	again := good.Clone()
+	step := Config{Pipeline: Pipeline{c.Step}, Params: b.cfg.Params, RewriteLimit: limit, DumpDir: b.cfg.DumpDir}
+	if NewManager(step).Run(ctx, "", again) == nil && again.String() == bad.String() && NewManager(step).Run(ctx, "", good) == nil {
+		return unified(text, numbers, good)
+	}
+	return string(diff.Diff("before", []byte(text), "after", []byte(bad.String())))
 }

@@ -32,12 +32,15 @@ func newBisect() *cobra.Command {
 fails, and in it the first rewrite.
 
 The check is that the module still computes what it did, on random inputs with
-small sizes, bit by bit or within --atol. With --check it is a shell command, which
-is given the file of a module as its last argument and fails for a broken one.`,
+small sizes: what each step leaves is compared with what it got, bit by bit or, for
+passes that are not exact, up to last bits; with --atol it is compared with the file
+as it is. With --check it is a shell command, to which the name of a file with the
+module is added as last argument, and which fails for a broken one. It must hold for
+the file as it is; for more than a line write a script.`,
 		Example: examples(
 			"quill bisect decode.qir",
 			"quill bisect decode.qir --passes=canonicalize,cse --atol=1e-5",
-			"quill bisect decode.qir --check='! grep -q all_reduce'",
+			"quill bisect decode.qir --check='grep -q softmax'",
 		),
 		Args: oneArg("FILE.qir"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
@@ -46,7 +49,8 @@ is given the file of a module as its last argument and fails for a broken one.`,
 	fs.StringVar(&o.pipeline, "passes", passes.Default().Stage(passes.Family).String(), "passes to run, as in a,b{option=value}; quill passes lists them")
 	fs.StringArrayVar(&o.params, "param", nil, "a fact about the deployment, as key=value")
 	fs.StringVar(&o.check, "check", "", "shell command to check a file with instead")
-	fs.Float64Var(&o.atol, "atol", 0, "difference that results may have")
+	fs.Float64Var(&o.atol, "atol", 0, "difference that results may have to those of the file (default: as above)")
+	fs.Lookup("atol").DefValue = "0" // so that help does not say it twice
 	fs.BoolVar(&o.json, "json", false, "print as JSON")
 	return cmd
 }
@@ -86,9 +90,7 @@ func (o *bisectOptions) run(cmd *cobra.Command, path string) error {
 	cfg.DumpDir = dir // for reproducers, which are of no use here
 	check := shellCheck(o.check, dir)
 	if o.check == "" {
-		if check, err = sameCheck(cmd.Context(), m, o.atol); err != nil {
-			return err
-		}
+		check = o.sameCheck(cmd.Flags().Changed("atol"), m)
 	}
 	c, err := passes.Bisect(cmd.Context(), m, cfg, check)
 	if err != nil {
@@ -113,30 +115,43 @@ func (o *bisectOptions) run(cmd *cobra.Command, path string) error {
 	return err
 }
 
-// sameCheck checks that a module computes what another one does.
-func sameCheck(ctx context.Context, m *ir.Module, atol float64) (func(context.Context, *ir.Module) error, error) {
+// sameCheck checks that a module computes what it did: within --atol, if that is
+// given, else each step as exactly as its pass says.
+func (o *bisectOptions) sameCheck(atol bool, m *ir.Module) passes.Check {
+	type results = [][]map[string]*interp.Tensor
 	env := smallSizes(m)
-	want, err := interpret(ctx, m, m, env)
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context, n *ir.Module) error {
+	var current *passes.Step
+	var want, last results // of the module before the current step, and of the last one that was fine
+	return func(ctx context.Context, step *passes.Step, n *ir.Module) error {
 		got, err := interpret(ctx, m, n, env)
 		if err != nil {
 			return err
 		}
+		switch {
+		case step == nil || want == nil:
+			want = got
+		case step != current && !atol:
+			want = last
+		}
+		current = step
 		for seed := range got {
-			if err := interp.Same(got[seed], want[seed], atol); err != nil {
+			if step == nil || atol {
+				err = interp.Same(got[seed], want[seed], o.atol)
+			} else {
+				err = same(step.Pass, got[seed], want[seed])
+			}
+			if err != nil {
 				return fmt.Errorf("at %s, seed %d: %w", sizesText(m, env), seed, err)
 			}
 		}
+		last = got
 		return nil
-	}, nil
+	}
 }
 
 // shellCheck runs a command on a file of the module.
-func shellCheck(command, dir string) func(context.Context, *ir.Module) error {
-	return func(ctx context.Context, m *ir.Module) error {
+func shellCheck(command, dir string) passes.Check {
+	return func(ctx context.Context, _ *passes.Step, m *ir.Module) error {
 		f, err := os.CreateTemp(dir, "*.qir")
 		if err != nil {
 			return err
@@ -146,6 +161,9 @@ func shellCheck(command, dir string) func(context.Context, *ir.Module) error {
 			return err
 		}
 		out, err := exec.CommandContext(ctx, "sh", "-c", command+` "$1"`, "sh", f.Name()).CombinedOutput()
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 127 {
+			return fmt.Errorf("the command cannot be run: %s", strings.TrimSpace(string(out)))
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w\n%s", command, err, out)
 		}

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 
 	"quill/ir"
 	"quill/ir/inkling"
@@ -140,7 +142,8 @@ func same(p *passes.Pass, got, want []map[string]*interp.Tensor) error {
 		return interp.Same(got, want, 0)
 	}
 	for rank := range want {
-		for name, w := range want[rank] {
+		for _, name := range slices.Sorted(maps.Keys(want[rank])) {
+			w := want[rank][name]
 			atol := validateF32
 			if w.DType == dtype.BF16 {
 				atol = validateBF16

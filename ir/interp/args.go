@@ -2,7 +2,9 @@ package interp
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 
 	"quill/ir"
 	"quill/recipes/dtype"
@@ -167,8 +169,8 @@ func Same(got, want []map[string]*Tensor, atol float64) error {
 		return fmt.Errorf("results of %d ranks, want %d", len(got), len(want))
 	}
 	for rank := range want {
-		for name, w := range want[rank] {
-			g := got[rank][name]
+		for _, name := range slices.Sorted(maps.Keys(want[rank])) {
+			g, w := got[rank][name], want[rank][name]
 			if g == nil {
 				return fmt.Errorf("rank %d: there is no result %s", rank, name)
 			}
