@@ -64,16 +64,24 @@ type gen struct {
 
 // Lure builds ops with b, on existing values if it likes: choose picks a number
 // below n. Others may use what it builds.
-type Lure func(b *Builder, f *Func, vals []*Value, choose func(n int) int)
+type Lure func(b *Builder, m *Module, vals []*Value, choose func(n int) int)
 
-// drawLured draws a model with ops that a lure builds among others.
-func drawLured(t *rapid.T, lure Lure) *Module {
+// drawLured draws a model with ops that a lure builds, among others or alone: others
+// would make much of last bits.
+func drawLured(t *rapid.T, lure Lure, alone bool) *Module {
 	m := &Module{Name: "m", TP: rapid.SampledFrom([]int{1, 2, 4}).Draw(t, "ranks"), Level: ops.Model}
 	m.Syms = symbols()
 	g := newGen(t, m, "f")
 	g.lure = lure
 	m.Funcs = append(m.Funcs, g.fn)
-	g.body()
+	if !alone {
+		g.body()
+		return m
+	}
+	for range 1 + g.intn("lures", 6) {
+		g.lured()
+	}
+	g.results()
 	return m
 }
 
@@ -322,7 +330,7 @@ func (g *gen) body() {
 // lured lets the lure build.
 func (g *gen) lured() {
 	g.try(func() {
-		g.lure(g.b, g.fn, slices.Clone(g.vals), func(n int) int { return g.intn("lure", n) })
+		g.lure(g.b, g.m, slices.Clone(g.vals), func(n int) int { return g.intn("lure", n) })
 	})
 }
 
