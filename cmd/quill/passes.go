@@ -49,6 +49,7 @@ type passInfo struct {
 	Summary  string       `json:"summary"`
 	Stage    string       `json:"stage"` // family, bucket or any
 	Optional bool         `json:"optional"`
+	Exact    bool         `json:"exact"` // keeps every bit of results
 	After    []passOrder  `json:"after"`
 	Options  []passOption `json:"options"`
 }
@@ -70,7 +71,7 @@ func newPassList() *passList {
 	l := &passList{Pipeline: passes.Default().String()}
 	for _, p := range passes.Passes() {
 		info := passInfo{
-			Name: p.Name, Summary: p.Summary, Stage: p.Stages.String(), Optional: p.Optional,
+			Name: p.Name, Summary: p.Summary, Stage: p.Stages.String(), Optional: p.Optional, Exact: !p.Inexact,
 			After: []passOrder{}, Options: []passOption{},
 		}
 		for _, o := range p.After {
@@ -86,23 +87,20 @@ func newPassList() *passList {
 
 func (l *passList) print(w io.Writer) error {
 	t := table(w)
-	fmt.Fprintln(t, "PASS\tSTAGE\tOPTIONAL\tSUMMARY")
+	word := map[bool]string{true: "yes", false: "no"}
+	fmt.Fprintln(t, "PASS\tSTAGE\tOPTIONAL\tEXACT\tSUMMARY")
 	for i := range l.Passes {
 		p := &l.Passes[i]
-		optional := "yes"
-		if !p.Optional {
-			optional = "no"
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", p.Name, p.Stage, optional, p.Summary)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", p.Name, p.Stage, word[p.Optional], word[p.Exact], p.Summary)
 		for _, o := range p.After {
-			fmt.Fprintf(t, "\t\t\tafter %s: %s\n", o.Pass, o.Why)
+			fmt.Fprintf(t, "\t\t\t\tafter %s: %s\n", o.Pass, o.Why)
 		}
 		for _, o := range p.Options {
 			kind := o.Kind
 			if len(o.Choices) > 0 {
 				kind = strings.Join(o.Choices, "|")
 			}
-			fmt.Fprintf(t, "\t\t\t%s=%s (default %s): %s\n", o.Name, kind, o.Default, o.Doc)
+			fmt.Fprintf(t, "\t\t\t\t%s=%s (default %s): %s\n", o.Name, kind, o.Default, o.Doc)
 		}
 	}
 	if err := t.Flush(); err != nil {
