@@ -25,6 +25,7 @@ type deployment struct {
 	maxBatched int
 	buckets    string // lines of a bucket list; "" is the default strategy
 	without    string // a pass that is left out
+	pipeline   string // "" is the default
 	more       string // further lines of the file
 }
 
@@ -82,6 +83,11 @@ func (d deployment) compile(ctx context.Context) (*recipes.Bundle, error) {
 		return nil, err
 	}
 	pipeline := passes.Default()
+	if d.pipeline != "" {
+		if pipeline, err = passes.Parse(d.pipeline); err != nil {
+			return nil, err
+		}
+	}
 	if d.without != "" {
 		if pipeline, err = pipeline.Without(passes.Passes(), d.without); err != nil {
 			return nil, err

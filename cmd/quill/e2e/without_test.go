@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"quill/passes"
@@ -31,6 +33,23 @@ func TestEveryPassCanBeLeftOut(t *testing.T) {
 			if !s.Pass.Inexact {
 				sameBits(t, whole, got, "without "+name)
 			}
+		})
+	}
+}
+
+// In whatever order the table allows passes to run, the logits are those of the
+// independent implementation.
+func TestPassesInAnyOrder(t *testing.T) {
+	t.Parallel()
+	const length, model = 200, "nano-small"
+	g := goldenOf(t, model, length)
+	for seed := range uint64(20) {
+		d := nano(model, 2, 16, "f32")
+		d.pipeline = slices.Concat(passes.Passes().Random(seed), passes.Default().Stage(passes.Bucket)).String()
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Log(d.pipeline)
+			got := d.open(t).score(t, g.tokens, runtime.ScoreOptions{Chunk: 24 + int(seed), DecodeFrom: 150, NoiseSeqs: 1, Seed: seed})
+			record(t, "passes in any order, f32", farthestRow(got, g.logits), f32Bound)
 		})
 	}
 }
