@@ -8,7 +8,7 @@ FUZZTIME    ?= 30s
 
 export CGO_ENABLED := 0
 
-.PHONY: build test demo soak fuzz lint generate bench clean
+.PHONY: build test demo soak fuzz bugs lint generate bench clean
 
 build:
 	@mkdir -p bin
@@ -33,6 +33,11 @@ fuzz:
 	    echo "== $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$p; \
 	  done; \
 	done
+
+# Plants faults one at a time in a copy; the test that each names must find it. Some
+# ten minutes on two cores.
+bugs:
+	QUILL_BUGS=1 $(GO) test -count=1 -timeout 2h -v -run PlantedBugs ./cmd
 
 lint:
 	$(GO) vet ./...
