@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -77,6 +80,9 @@ func readModule(stdin io.Reader, path string) (*ir.Module, error) {
 		if err != nil {
 			return nil, err
 		}
+		if isBinary(src) {
+			return nil, fmt.Errorf("%s: this is no .qir file, which is text", path)
+		}
 		return ir.VerifyText(path, src)
 	}
 	src, err := io.ReadAll(io.LimitReader(stdin, maxIR+1))
@@ -86,5 +92,11 @@ func readModule(stdin io.Reader, path string) (*ir.Module, error) {
 	if len(src) > maxIR {
 		return nil, fmt.Errorf("the standard input has more than %d bytes", maxIR)
 	}
+	if isBinary(src) {
+		return nil, errors.New("the standard input is no .qir file, which is text")
+	}
 	return ir.VerifyText("<stdin>", src)
 }
+
+// isBinary reports whether a file cannot be IR: that has no NUL and is UTF-8.
+func isBinary(src []byte) bool { return bytes.IndexByte(src, 0) >= 0 || !utf8.Valid(src) }

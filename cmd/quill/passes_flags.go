@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -27,8 +30,9 @@ type passFlags struct {
 	validate   bool
 
 	stderr  io.Writer
-	manager *passes.Manager
-	valid   *validator
+	manager  *passes.Manager
+	valid    *validator
+	remarked atomic.Bool
 }
 
 func (f *passFlags) add(cmd *cobra.Command, pipeline string) {
@@ -36,7 +40,7 @@ func (f *passFlags) add(cmd *cobra.Command, pipeline string) {
 	fs.StringVar(&f.pipeline, "passes", pipeline, "passes to run, as in a,b{option=value}; quill passes lists them")
 	fs.StringSliceVar(&f.disable, "disable-pass", nil, "passes to leave out")
 	fs.StringSliceVar(&f.printAfter, "print-after", nil, "print modules after these passes where they changed them, to the standard error: names or all; with diff in the list only what changed")
-	fs.StringVar(&f.dumpDir, "dump-dir", "", "directory for modules, numbered by the pass after which they looked so")
+	fs.StringVar(&f.dumpDir, "dump-dir", "", "directory for modules, numbered by the pass after which they looked so; it must not hold any yet")
 	fs.IntVar(&f.limit, "rewrite-limit", noLimit, "most rewrites that optional passes may do, to find the one that breaks something")
 	fs.Lookup("rewrite-limit").DefValue = "0" // so that help does not show a number that means nothing
 	fs.BoolVar(&f.timings, "pass-timings", false, "print what each pass took and did, to the standard error")
@@ -72,18 +76,39 @@ func (f *passFlags) check(cmd *cobra.Command, complete bool) (passes.Config, err
 		cfg.RewriteLimit = &f.limit
 	}
 	if f.dumpDir != "" {
-		if err := os.MkdirAll(f.dumpDir, 0o755); err != nil {
-			return cfg, fmt.Errorf("--dump-dir: %w", err)
+		if err := makeDumpDir(f.dumpDir); err != nil {
+			return cfg, err
 		}
 	}
 	if f.remarks {
-		cfg.Remark = func(r passes.Remark) { fmt.Fprintf(f.stderr, "quill: remark: %s\n", r) }
+		cfg.Remark = func(r passes.Remark) {
+			f.remarked.Store(true)
+			fmt.Fprintf(f.stderr, "quill: remark: %s\n", r)
+		}
 	}
 	if f.validate {
 		f.valid = newValidator()
 		cfg.Validate = f.valid.change
 	}
 	return cfg, nil
+}
+
+// makeDumpDir makes the directory for dumps. Dumps of an earlier run are refused:
+// a pass that changes nothing leaves no file, so theirs would pass for its.
+func makeDumpDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("--dump-dir: %w", err)
+	}
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() && filepath.Ext(path) == ".qir" {
+			return fmt.Errorf("it holds modules already, such as %s: remove it, or choose another directory", path)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("--dump-dir %s: %w", dir, err)
+	}
+	return nil
 }
 
 // make makes the manager.
@@ -100,6 +125,9 @@ func (f *passFlags) report(ctx context.Context, err error) error {
 	}
 	if f.timings {
 		err = errors.Join(err, passes.WriteTimings(f.stderr, f.manager.Stats()))
+	}
+	if f.remarks && err == nil && !f.remarked.Load() {
+		note(f.stderr, "no remarks")
 	}
 	if f.valid != nil && err == nil {
 		note(f.stderr, "%s", f.valid)
