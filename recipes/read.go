@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -29,7 +30,9 @@ const (
 // what Check finds is an error. Errors name the file and the entry.
 func ReadBundle(path string) (*Bundle, error) {
 	f, err := os.Open(path)
-	if err != nil {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return nil, fmt.Errorf("bundle %s: %w", path, e.Err) // the rest of e says open and path again
+	} else if err != nil {
 		return nil, fmt.Errorf("bundle: %w", err)
 	}
 	defer f.Close()
