@@ -51,6 +51,7 @@ var external = map[string][]string{
 	"github.com/dave/jennifer":         {"ir/internal/opgen"},
 	"github.com/goccy/go-yaml":         {"lower"},
 	"github.com/spf13/cobra":           {"cmd/quill"},
+	"github.com/spf13/pflag":           {"cmd/quill"},
 	"github.com/vbauerster/mpb":        {"cmd/quill"},
 }
 

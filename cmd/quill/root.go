@@ -1,10 +1,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"quill/ir"
 )
 
 // usageError is a command line that cannot be meant.
@@ -35,9 +40,36 @@ bundle of static recipes. Running a bundle compiles nothing.`,
 		},
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError(err.Error()) })
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(newCompile(), newPack(), newRun(), newScore(), newBench(), newGenCheckpoint(), newInspect(), newPasses(), newOpt(), newEval(), newBisect(), newVersion())
 	return root
+}
+
+// flagError words what is wrong with a flag.
+func flagError(cmd *cobra.Command, err error) error {
+	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+		if near := ir.DidYouMean("--"+e.GetSpecifiedName(), names); near != "" && e.GetSpecifiedShortnames() == "" {
+			return usagef("%v; %s", err, near)
+		}
+		return usageError(err.Error())
+	}
+	e, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return usageError(err.Error())
+	}
+	want := map[string]string{
+		"int": "a whole number", "int64": "a whole number", "uint64": "a whole number from 0",
+		"float64": "a number", "bool": "true or false",
+	}[e.GetFlag().Value.Type()]
+	if want == "" {
+		return usageError(err.Error())
+	}
+	if errors.Is(err, strconv.ErrRange) {
+		want += " that fits 64 bits"
+	}
+	return usagef("--%s %q: want %s", e.GetFlag().Name, e.GetValue(), want)
 }
 
 // noCommand refuses what is no sub-command.
