@@ -2,11 +2,13 @@ package lower
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
+	"quill/ir"
 	"quill/ir/inkling"
 	"quill/passes"
 	"quill/recipes"
@@ -80,6 +83,9 @@ func parseDeployment(path string, src []byte) (*Deployment, error) {
 		Precision: BF16, Embedding: "replicated", Buckets: Buckets{Strategy: "exp"},
 		src: src, path: path,
 	}
+	if isConfig(src) {
+		return nil, errors.New("this is the configuration of a checkpoint; a deployment is wanted, a YAML file with model: DIR that names the checkpoint's directory, and max_model_len: N")
+	}
 	if err := plain(src); err != nil {
 		return nil, err
 	}
@@ -101,6 +107,15 @@ const (
 	maxDeployment = 64 << 10
 	maxBrackets   = 100
 )
+
+// isConfig reports whether a file is a checkpoint's config.json.
+func isConfig(src []byte) bool {
+	var c struct {
+		ModelType     *json.RawMessage `json:"model_type"`
+		Architectures *json.RawMessage `json:"architectures"`
+	}
+	return json.Unmarshal(src, &c) == nil && (c.ModelType != nil || c.Architectures != nil)
+}
 
 // plain refuses what the decoder would take in silence: more than one document,
 // merged keys, numbers that are not plain whole ones.
@@ -127,7 +142,13 @@ func plain(src []byte) error {
 		if v.Key.IsMergeKey() {
 			return tokenError(v.Key.GetToken(), "keys cannot be merged in here")
 		}
+		if t := v.Key.GetToken(); !slices.Contains(keys(), t.Value) { // the decoder names any of several
+			return unknownKey(t)
+		}
 		key, t := v.Key.GetToken().Value, v.Value.GetToken()
+		if key == "buckets" && v.Value.Type() == ast.StringType {
+			return tokenError(t, fmt.Sprintf("buckets: %q is not a mapping of keys; write {strategy: exp}, or {strategy: file, path: LIST}", t.Value))
+		}
 		if n, err := strconv.Atoi(t.Value); numbers[key] && (err != nil || strconv.Itoa(n) != t.Value || v.Value.Type() != ast.IntegerType) {
 			return tokenError(t, fmt.Sprintf("%s: %q is not a whole number", key, t.Value))
 		}
@@ -150,13 +171,21 @@ func wholeNumbers() map[string]bool {
 // yamlError words what the YAML package found, with the line and the source.
 func yamlError(err error) error {
 	if e, ok := errors.AsType[*yaml.UnknownFieldError](err); ok {
-		return tokenError(e.Token, fmt.Sprintf("unknown key %q; keys are %s", e.Token.Value, strings.Join(keys(), ", ")))
+		return unknownKey(e.Token)
 	}
 	if e, ok := errors.AsType[*yaml.TypeError](err); ok && e.Token.Prev != nil && e.Token.Prev.Prev != nil {
 		want := map[reflect.Kind]string{reflect.Int: "a whole number", reflect.String: "text", reflect.Struct: "a mapping of keys"}[e.DstType.Kind()]
 		return tokenError(e.Token, fmt.Sprintf("%s: %q is not %s", e.Token.Prev.Prev.Value, e.Token.Value, want))
 	}
 	return errors.New(yaml.FormatError(err, false, true))
+}
+
+func unknownKey(t *token.Token) error {
+	near := ir.DidYouMean(t.Value, keys())
+	if near != "" {
+		near = "; " + near
+	}
+	return tokenError(t, fmt.Sprintf("unknown key %q%s; keys are %s", t.Value, near, strings.Join(keys(), ", ")))
 }
 
 func tokenError(t *token.Token, msg string) error {
@@ -230,7 +259,7 @@ func (d *Deployment) check() error {
 		{"far", d.Far, "mask, tiled"},
 		{"precision", d.Precision, "bf16, f32, both"},
 		{"embedding", d.Embedding, "replicated, sharded"},
-		{"buckets.strategy", d.Buckets.Strategy, "exp, file"},
+		{"buckets.strategy", d.Buckets.Strategy, strategies},
 	} {
 		if !oneOf(e.v, e.allowed) {
 			return d.at(e.key, "%q is not one of %s", e.v, e.allowed)
@@ -244,6 +273,9 @@ func (d *Deployment) check() error {
 	}
 	return d.checkNumbers()
 }
+
+// strategies are those of choosing buckets.
+const strategies = "exp, file"
 
 func oneOf(v, allowed string) bool {
 	for _, a := range strings.Split(allowed, ", ") {

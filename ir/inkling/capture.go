@@ -2,6 +2,7 @@ package inkling
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"quill/ir"
@@ -97,7 +98,26 @@ func (c *Config) DecodeFamily(seqs, refs, blockSize int) Family {
 
 // Check reports why a deployment cannot run the model, in terms of its keys.
 func (c *Config) Check(o Options) error {
-	tp := o.TP
+	if bad := c.notDivided(o.TP); len(bad) > 0 {
+		var would []string
+		for tp := 1; tp <= min(c.Global.Heads, c.Local.Heads, maxTried); tp++ {
+			if len(c.notDivided(tp)) == 0 {
+				would = append(would, strconv.Itoa(tp))
+			}
+		}
+		return fmt.Errorf("tensor_parallel %d does not divide %s; possible: %s", o.TP, strings.Join(bad, ", "), strings.Join(would, ", "))
+	}
+	if o.MaxModelLen > c.MaxLen {
+		return fmt.Errorf("max_model_len %d is more than the model's model_max_length %d", o.MaxModelLen, c.MaxLen)
+	}
+	return nil
+}
+
+// maxTried bounds the numbers of ranks that are tried to name those that would do.
+const maxTried = 1024
+
+// notDivided lists the sizes that so many ranks cannot share.
+func (c *Config) notDivided(tp int) []string {
 	divides := []struct {
 		key string
 		n   int
@@ -130,13 +150,7 @@ func (c *Config) Check(o Options) error {
 			bad = append(bad, fmt.Sprintf("%s %d", a.key, a.n))
 		}
 	}
-	if len(bad) > 0 {
-		return fmt.Errorf("tensor_parallel %d does not divide %s", tp, strings.Join(bad, ", "))
-	}
-	if o.MaxModelLen > c.MaxLen {
-		return fmt.Errorf("max_model_len %d is more than the model's model_max_length %d", o.MaxModelLen, c.MaxLen)
-	}
-	return nil
+	return bad
 }
 
 // Capture builds the plain graph of one family: per-layer index arithmetic,
