@@ -20,6 +20,7 @@ type evalOptions struct {
 	out    string
 	set    []string
 	fn     string
+	zero   bool
 }
 
 func newEval() *cobra.Command {
@@ -33,7 +34,9 @@ results. FILE.qir may be - for the standard input.
 Every parameter of the function needs a tensor of its name: inputs, carried
 values and states as all ranks together hold them. Weights may also go by the
 name of their checkpoint tensor, in the checkpoint's layout; weights with a fill
-need none. Symbols get the values that the shapes of the tensors imply; those
+need none, and with --zero-states neither do states. What the inputs of a step
+are, of a prefill or of a decode, is documented with their graphs:
+ir/inkling/prefill.go and ir/inkling/decode.go. Symbols get the values that the shapes of the tensors imply; those
 that no shape tells are given by --set.`,
 		Example: examples(
 			"quill eval layer.qir --inputs layer.safetensors",
@@ -49,6 +52,7 @@ that no shape tells are given by --set.`,
 	f.StringArrayVar(&o.inputs, "inputs", nil, "file with tensors of parameters; may be given more than once, later files come first")
 	f.StringVar(&o.out, "out", "", "file to write the results to")
 	f.StringArrayVar(&o.set, "set", nil, "value of a symbol, as q=17")
+	f.BoolVar(&o.zero, "zero-states", false, "states that no file has are zeros")
 	f.StringVar(&o.fn, "func", "", "function to interpret (default: the last one)")
 	return cmd
 }
@@ -69,7 +73,7 @@ func (o *evalOptions) run(ctx context.Context, path string, stdin io.Reader, std
 			return err
 		}
 	}
-	e := evaluation{mod: m, fn: f}
+	e := evaluation{mod: m, fn: f, zero: o.zero}
 	if e.env, err = symbolValues(m, o.set); err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ type evaluation struct {
 	fn    *ir.Func
 	files []*safetensors.File // those asked first come first
 	env   map[string]int64    // of symbols that are known so far
+	zero  bool                // states without a tensor are zeros
 }
 
 // input is a parameter and the tensor that it gets.
@@ -26,20 +27,14 @@ type input struct {
 	param  *ir.Param
 	tensor safetensors.Tensor
 	raw    bool // the tensor is as the checkpoint has it, and the source says how to view it
+	zero   bool // there is no tensor: zeros
 }
 
 // args reads all parameters and gives each rank its parts.
 func (e *evaluation) args() ([]map[string]*interp.Tensor, error) {
-	var list []input
-	for _, p := range e.fn.Params {
-		if p.Source.PerRank {
-			continue
-		}
-		in, err := e.find(p)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, in)
+	list, err := e.findAll()
+	if err != nil {
+		return nil, err
 	}
 	if err := e.infer(list); err != nil {
 		return nil, err
@@ -72,32 +67,104 @@ func (e *evaluation) args() ([]map[string]*interp.Tensor, error) {
 	return args, nil
 }
 
-// find finds the tensor of a parameter.
-func (e *evaluation) find(p *ir.Param) (input, error) {
-	if p.Value.Type.Dist.Kind == ir.Partial {
-		return input{}, fmt.Errorf("%%%s of @%s is a partial sum, which no tensor of all ranks together is; interpret the function that calls @%s", p.Name, e.fn.Name, e.fn.Name)
+// findAll finds the tensors of all parameters that need one.
+func (e *evaluation) findAll() ([]input, error) {
+	var list []input
+	var missing []*ir.Param
+	for _, p := range e.fn.Params {
+		if p.Source.PerRank {
+			continue
+		}
+		if p.Value.Type.Dist.Kind == ir.Partial {
+			return nil, fmt.Errorf("%%%s of @%s is a partial sum, which no tensor of all ranks together is; interpret the function that calls @%s", p.Name, e.fn.Name, e.fn.Name)
+		}
+		in, ok := e.find(p)
+		if !ok {
+			missing = append(missing, p)
+			continue
+		}
+		if rank := p.Value.Type.Rank(); !in.raw && !in.zero && len(in.tensor.Shape) != rank {
+			return nil, fmt.Errorf("%s: tensor %s has %s, want %d: %s %%%s is %s", in.tensor.File, in.tensor.Name,
+				count(len(in.tensor.Shape), "dimension"), rank, p.Kind, p.Name, e.whole(p))
+		}
+		list = append(list, in)
 	}
-	names := []string{p.Name}
+	return list, e.missingError(missing)
+}
+
+// find finds the tensor of a parameter.
+func (e *evaluation) find(p *ir.Param) (in input, ok bool) {
+	for _, f := range e.files {
+		for i, name := range tensorsFor(p) {
+			if t, ok := f.Tensor(name); ok {
+				return input{param: p, tensor: t, raw: p.Source.Tensor != "" && i == 0}, true
+			}
+		}
+	}
+	return input{param: p, zero: true}, e.zero && p.Kind == ir.State
+}
+
+// tensorsFor are the names that the tensor of a parameter may have.
+func tensorsFor(p *ir.Param) []string {
 	if p.Source.Tensor != "" {
-		names = []string{p.Source.Tensor, p.Name}
+		return []string{p.Source.Tensor, p.Name}
+	}
+	return []string{p.Name}
+}
+
+// maxAlike is how many missing weights are listed, and states: a model has hundreds.
+const maxAlike = 5
+
+// missingError says which parameters have no tensor.
+func (e *evaluation) missingError(missing []*ir.Param) error {
+	if len(missing) == 0 {
+		return nil
+	}
+	var lines []string
+	kinds := map[ir.Kind]int{}
+	for _, p := range missing {
+		kinds[p.Kind]++
+		if p.Kind != ir.Weight && p.Kind != ir.State || kinds[p.Kind] <= maxAlike {
+			lines = append(lines, e.missingText(p))
+		}
+	}
+	for _, kind := range []ir.Kind{ir.Weight, ir.State} {
+		if more := kinds[kind] - maxAlike; more > 0 {
+			lines = append(lines, count(more, "more "+kind.String()))
+		}
+	}
+	var help []string
+	if len(e.files) == 0 {
+		help = append(help, "; give a file with --inputs")
+	}
+	if kinds[ir.State] > 0 {
+		help = append(help, "; --zero-states makes states zeros")
+	}
+	if len(lines) == 1 {
+		return fmt.Errorf("there is no tensor for %s%s", lines[0], strings.Join(help, ""))
+	}
+	return fmt.Errorf("there are no tensors for %d parameters%s\n  %s", len(missing), strings.Join(help, ""), strings.Join(lines, "\n  "))
+}
+
+// missingText is a parameter without tensor, and what it could be.
+func (e *evaluation) missingText(p *ir.Param) string {
+	text := fmt.Sprintf("%s %%%s, which is %s", p.Kind, p.Name, e.whole(p))
+	names := tensorsFor(p)
+	if len(names) > 1 {
+		text += fmt.Sprintf("; it could be %q of the checkpoint or %q", names[0], names[1])
 	}
 	var have []string
 	for _, f := range e.files {
-		for i, name := range names {
-			if t, ok := f.Tensor(name); ok {
-				return input{p, t, p.Source.Tensor != "" && i == 0}, nil
-			}
+		for _, t := range f.Tensors() {
+			have = append(have, t.Name)
 		}
-		have = append(have, tensorNames(f.Tensors()))
 	}
-	msg := fmt.Sprintf("there is no tensor for %s %%%s, which is %s", p.Kind, p.Name, e.whole(p))
-	if len(names) > 1 {
-		msg += fmt.Sprintf("; it could be %q of the checkpoint or %q", names[0], names[1])
+	for _, name := range names {
+		if near := ir.DidYouMean(name, have); near != "" {
+			return text + "; " + near
+		}
 	}
-	if len(e.files) == 0 {
-		return input{}, fmt.Errorf("%s; give a file with --inputs", msg)
-	}
-	return input{}, fmt.Errorf("%s; the files have %s", msg, strings.Join(have, ", "))
+	return text
 }
 
 // whole is the type that a parameter has as all ranks together hold it.
@@ -122,8 +189,8 @@ func (e *evaluation) infer(list []input) error {
 		for i := range list {
 			in := &list[i]
 			shape := wholeShape(in.param)
-			if in.raw || len(shape) != len(in.tensor.Shape) {
-				continue // the latter is an error that comes later
+			if in.raw || in.zero {
+				continue
 			}
 			for axis, d := range shape {
 				if name, n, ok := solve(d, in.tensor.Shape[axis], e.env); ok {
@@ -188,6 +255,14 @@ func solve(d ir.Dim, n int64, env map[string]int64) (name string, v int64, ok bo
 // parts is what each rank gets of a parameter's tensor.
 func (e *evaluation) parts(in *input) ([]*interp.Tensor, error) {
 	p := in.param
+	want := e.whole(p)
+	shape, err := e.sizes(want)
+	if err != nil {
+		return nil, err
+	}
+	if in.zero {
+		return interp.Shard(interp.Zeros(want.DType, shape...), p.Value.Type.Dist, e.mod.TP)
+	}
 	x, err := fromSafetensor(&in.tensor)
 	if err != nil {
 		return nil, err
@@ -195,18 +270,27 @@ func (e *evaluation) parts(in *input) ([]*interp.Tensor, error) {
 	if in.raw {
 		return interp.Weight(e.mod, p, e.env, x)
 	}
-	want := e.whole(p)
-	shape := make([]int64, want.Rank())
-	for i, d := range want.Shape {
+	if x.DType != want.DType || !slices.Equal(x.Shape, shape) {
+		help := ""
+		if x.DType == dtype.I64 && want.DType == dtype.I32 {
+			help = "; write it as I32"
+		}
+		return nil, fmt.Errorf("%s: tensor %s is %s%s, %s %%%s is %s%s%s", in.tensor.File, in.tensor.Name,
+			x.DType, shapeText(x.Shape), p.Kind, p.Name, want, e.valuesText(want, shape), help)
+	}
+	return interp.Shard(x, p.Value.Type.Dist, e.mod.TP)
+}
+
+// sizes are a type's shape in numbers.
+func (e *evaluation) sizes(t ir.Type) ([]int64, error) {
+	shape := make([]int64, t.Rank())
+	for i, d := range t.Shape {
+		var err error
 		if shape[i], err = d.Eval(e.env); err != nil {
 			return nil, err
 		}
 	}
-	if x.DType != want.DType || !slices.Equal(x.Shape, shape) {
-		return nil, fmt.Errorf("%s: tensor %s is %s%s, %s %%%s is %s%s", in.tensor.File, in.tensor.Name,
-			x.DType, shapeText(x.Shape), p.Kind, p.Name, want, e.valuesText(want, shape))
-	}
-	return interp.Shard(x, p.Value.Type.Dist, e.mod.TP)
+	return shape, nil
 }
 
 // valuesText says what a type's symbolic shape is here.
