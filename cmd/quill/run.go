@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -46,7 +47,7 @@ end; text is null without a tokenizer. The token that ends the answer is the
 last one of tokens and is not part of text.`,
 		Example: examples(
 			"quill run chat.quill --model models/chat --prompt '<|message_user|><|content_text|>Hello<|end_message|><|message_model|>'",
-			"quill run chat.quill --model models/chat --tokens 34,105,288 --max-new 40 --json",
+			"quill run chat.quill --model models/chat --prompt - --max-new 40 --json <prompt.txt",
 			"quill run both.quill --model models/chat --precision f32 --tokens 34,105,288",
 		),
 		Args: oneArg("BUNDLE.quill"),
@@ -56,13 +57,16 @@ last one of tokens and is not part of text.`,
 			if err := o.check(cmd); err != nil {
 				return err
 			}
+			if err := o.readPrompt(cmd.InOrStdin()); err != nil {
+				return err
+			}
 			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	f := cmd.Flags()
 	o.modelFlags.add(cmd)
 	f.StringVar(&o.tokens, "tokens", "", "prompt as token ids: 1,2,3")
-	f.StringVar(&o.prompt, "prompt", "", "prompt as text in the wire format")
+	f.StringVar(&o.prompt, "prompt", "", "prompt as text in the wire format; - reads the standard input, less a newline at its end")
 	f.IntVar(&o.maxNew, "max-new", defaultMaxNew, "most tokens of the answer")
 	f.BoolVar(&o.json, "json", false, "print the answer as JSON")
 	return cmd
@@ -84,6 +88,26 @@ func (o *runOptions) check(cmd *cobra.Command) error {
 	return nil
 }
 
+// maxPrompt bounds the text of a prompt.
+const maxPrompt = 64 << 20
+
+// readPrompt reads the prompt where it is the standard input. The newline that
+// ends a text of lines is not part of it.
+func (o *runOptions) readPrompt(stdin io.Reader) error {
+	if !o.isText || o.prompt != "-" {
+		return nil
+	}
+	text, err := io.ReadAll(io.LimitReader(stdin, maxPrompt+1))
+	if err != nil {
+		return fmt.Errorf("--prompt: reading the standard input: %w", err)
+	}
+	if len(text) > maxPrompt {
+		return fmt.Errorf("--prompt: the standard input has more than %d bytes", maxPrompt)
+	}
+	o.prompt = strings.TrimSuffix(string(text), "\n")
+	return nil
+}
+
 func (o *runOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 	var prompt []int32
 	var err error
@@ -97,6 +121,7 @@ func (o *runOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	if o.isText {
+		noteMarkers(stderr, tok, o.prompt)
 		if prompt = tok.EncodeWithSpecials(o.prompt); len(prompt) == 0 {
 			return errors.New("--prompt is empty")
 		}
