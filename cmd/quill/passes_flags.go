@@ -29,7 +29,7 @@ type passFlags struct {
 	remarks    bool
 	validate   bool
 
-	stderr  io.Writer
+	stderr   io.Writer
 	manager  *passes.Manager
 	valid    *validator
 	remarked atomic.Bool

@@ -96,12 +96,12 @@ func TestSplitTensor(t *testing.T) {
 		{"C:/x/a.safetensors:t", "C:/x/a.safetensors", "t"},
 		{"dir:1/file:t", "dir:1/file", "t"},
 	} {
-		if path, name, err := splitTensor(c.from); path != c.path || name != c.name || err != nil {
+		if path, name, err := splitTensor("--tokens-from", c.from); path != c.path || name != c.name || err != nil {
 			t.Errorf("%s: %q, %q, %v", c.from, path, name, err)
 		}
 	}
 	for _, from := range []string{"", ":", "a", "a:", ":t", "a.safetensors", "a.safetensors:"} {
-		if _, _, err := splitTensor(from); err == nil {
+		if _, _, err := splitTensor("--tokens-from", from); err == nil {
 			t.Errorf("%q is no error", from)
 		}
 	}

@@ -23,6 +23,7 @@ type scoreOptions struct {
 	bundle string
 	from   string
 	out    string
+	ref    string // logits to compare with
 	json   bool
 	feed   runtime.ScoreOptions
 }
@@ -30,17 +31,18 @@ type scoreOptions struct {
 func newScore() *cobra.Command {
 	var o scoreOptions
 	cmd := &cobra.Command{
-		Use:   "score BUNDLE.quill --model DIR --tokens-from FILE.safetensors:TENSOR --out LOGITS.safetensors",
-		Short: "Write the logits that follow every token of a known sequence",
+		Use:   "score BUNDLE.quill --model DIR --tokens-from FILE.safetensors:TENSOR (--out LOGITS.safetensors | --against FILE.safetensors:TENSOR)",
+		Short: "Write or compare the logits that follow every token of a known sequence",
 		Long: `Feed a known sequence through the serving path and write the logits that follow
-every token: tensor "` + logitsName + `", F32 [tokens, valid vocabulary].
+every token: tensor "` + logitsName + `", F32 [tokens, valid vocabulary]. --against
+compares them with a tensor of the same shape and prints the largest difference.
 
 The first tokens are prefilled in chunks, those from --decode-from on are
 decoded one at a time. --noise-seqs random sequences share the session and its
 decode batches; whatever they are, they must not change the logits.`,
 		Example: examples(
 			"quill score chat.quill --model models/chat --tokens-from ref.safetensors:tokens --out logits.safetensors",
-			"quill score chat.quill --model models/chat --tokens-from ref.safetensors:tokens --out logits.safetensors --chunk 16 --decode-from 32",
+			"quill score chat.quill --model models/chat --tokens-from ref.safetensors:tokens --against ref.safetensors:logits --chunk 16 --decode-from 32",
 			"quill score chat.quill --model models/chat --tokens-from ref.safetensors:tokens --out logits.safetensors --decode-from 1 --noise-seqs 3 --seed 7",
 		),
 		Args: oneArg("BUNDLE.quill"),
@@ -64,6 +66,7 @@ decode batches; whatever they are, they must not change the logits.`,
 	o.modelFlags.add(cmd)
 	f.StringVar(&o.from, "tokens-from", "", "the sequence: a tensor of ids (I32 or I64, one dimension) in a file")
 	f.StringVar(&o.out, "out", "", "file to write")
+	f.StringVar(&o.ref, "against", "", "logits to compare with: a tensor in a file, F32 [tokens, valid vocabulary]")
 	f.IntVar(&o.feed.Chunk, "chunk", 0, "most tokens of a prefill step (default: what the deployment allows)")
 	f.IntVar(&o.feed.DecodeFrom, "decode-from", math.MaxInt, "first position that is decoded instead of prefilled (default: none is)")
 	f.Lookup("decode-from").DefValue = "0" // so that help does not show a number that means nothing
@@ -80,8 +83,8 @@ func (o *scoreOptions) check(cmd *cobra.Command) error {
 	if err := needFlag(cmd, "tokens-from", "the sequence, as FILE.safetensors:TENSOR"); err != nil {
 		return err
 	}
-	if err := needFlag(cmd, "out", "the file to write"); err != nil {
-		return err
+	if o.out == "" && o.ref == "" {
+		return usagef("--out is missing: the file to write; or give --against, logits to compare with")
 	}
 	for _, f := range []struct {
 		name string
@@ -94,20 +97,34 @@ func (o *scoreOptions) check(cmd *cobra.Command) error {
 	if o.feed.Chunk == 0 && cmd.Flags().Changed("chunk") {
 		return usagef("--chunk 0: want at least 1 token")
 	}
-	_, _, err := splitTensor(o.from)
+	if o.ref != "" {
+		if _, _, err := splitTensor("--against", o.ref); err != nil {
+			return err
+		}
+	}
+	_, _, err := splitTensor("--tokens-from", o.from)
 	return err
 }
 
 // scored is what a score produced.
 type scored struct {
-	Out     string  `json:"out"`
-	Tensor  string  `json:"tensor"`
-	Shape   []int64 `json:"shape"`
-	Seconds float64 `json:"seconds"`
+	Out      string    `json:"out,omitempty"`
+	Tensor   string    `json:"tensor"`
+	Shape    []int64   `json:"shape"`
+	Seconds  float64   `json:"seconds"`
+	Compared *compared `json:"compared,omitempty"`
 }
 
 func (s *scored) String() string {
-	return fmt.Sprintf("%s: %s, F32 [%d, %d], %.1f s", s.Out, s.Tensor, s.Shape[0], s.Shape[1], s.Seconds)
+	out := s.Out
+	if out == "" {
+		out = "not written"
+	}
+	text := fmt.Sprintf("%s: %s, F32 [%d, %d], %.1f s", out, s.Tensor, s.Shape[0], s.Shape[1], s.Seconds)
+	if s.Compared != nil {
+		text += "\n" + s.Compared.String()
+	}
+	return text
 }
 
 func (o *scoreOptions) run(ctx context.Context, stderr io.Writer) (*scored, error) {
@@ -119,9 +136,14 @@ func (o *scoreOptions) run(ctx context.Context, stderr io.Writer) (*scored, erro
 	if n := o.feed.DecodeFrom; n > len(tokens) && n != math.MaxInt {
 		return nil, usagef("--decode-from %d is beyond the sequence, which has %d tokens", n, len(tokens))
 	}
-	path, _, _ := splitTensor(o.from)
-	if err := checkOutput("--out", o.out, path, o.bundle, o.model); err != nil {
+	if err := o.checkOut(); err != nil {
 		return nil, err
+	}
+	var ref *reference
+	if o.ref != "" {
+		if ref, err = readReference(o.ref); err != nil {
+			return nil, err
+		}
 	}
 	s, err := openSession(ctx, o.bundle, o.options(), stderr)
 	if err != nil {
@@ -132,8 +154,16 @@ func (o *scoreOptions) run(ctx context.Context, stderr io.Writer) (*scored, erro
 	if err := checkTokens(tokens, vocab); err != nil {
 		return nil, err
 	}
+	if ref != nil {
+		if err := ref.fits(len(tokens), vocab); err != nil {
+			return nil, err
+		}
+	}
 	if longest := s.Info().Deployment.MaxModelLen; len(tokens) > longest {
 		return nil, fmt.Errorf("the sequence has %d tokens, max_model_len is %d: compile the deployment with a larger one", len(tokens), longest)
+	}
+	if d := s.Info().Deployment; o.feed.NoiseSeqs >= d.MaxNumSeqs {
+		return nil, fmt.Errorf("--noise-seqs %d: want at most %d, since max_num_seqs is %d and the sequence is one", o.feed.NoiseSeqs, d.MaxNumSeqs-1, d.MaxNumSeqs)
 	}
 	data, err := o.logits(ctx, s, tokens, vocab, stderr)
 	if err != nil {
@@ -143,10 +173,37 @@ func (o *scoreOptions) run(ctx context.Context, stderr io.Writer) (*scored, erro
 		return nil, err
 	}
 	t := safetensors.Tensor{Name: logitsName, DType: "F32", Shape: []int64{int64(len(tokens)), int64(vocab)}, Data: data}
-	if err := safetensors.Write(o.out, []safetensors.Tensor{t}, nil); err != nil {
-		return nil, err
+	if o.out != "" {
+		if err := safetensors.Write(o.out, []safetensors.Tensor{t}, nil); err != nil {
+			return nil, err
+		}
 	}
-	return &scored{Out: o.out, Tensor: t.Name, Shape: t.Shape, Seconds: time.Since(start).Seconds()}, nil
+	done := &scored{Out: o.out, Tensor: t.Name, Shape: t.Shape}
+	if ref != nil {
+		logits, err := t.F32()
+		if err != nil {
+			return nil, err
+		}
+		if done.Compared, err = ref.compare(logits, vocab); err != nil {
+			return nil, err
+		}
+	}
+	done.Seconds = time.Since(start).Seconds()
+	return done, nil
+}
+
+// checkOut checks the file to write, if there is to be one.
+func (o *scoreOptions) checkOut() error {
+	if o.out == "" {
+		return nil
+	}
+	sources := []string{o.bundle, o.model}
+	for _, from := range []string{o.from, o.ref} {
+		if path, _, err := splitTensor("", from); err == nil {
+			sources = append(sources, path)
+		}
+	}
+	return checkOutput("--out", o.out, sources...)
 }
 
 // logits are the rows of all positions, as a file holds them.

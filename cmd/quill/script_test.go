@@ -218,7 +218,7 @@ func closeTo(ts *testscript.TestScript, neg bool, args []string) {
 	var shapes [2][]int64
 	var values [2][]float32
 	for i := range 2 {
-		path, name, err := splitTensor(args[i])
+		path, name, err := splitTensor("close", args[i])
 		ts.Check(err)
 		f, err := safetensors.Open(ts.MkAbs(path))
 		ts.Check(err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	goruntime "runtime"
 
 	"github.com/spf13/cobra"
 
@@ -52,6 +53,9 @@ func checkModelFlags(cmd *cobra.Command, precision string) error {
 
 // openSession opens a bundle under a meter and passes on its notes.
 func openSession(ctx context.Context, bundle string, opt runtime.Options, stderr io.Writer) (*runtime.Session, error) {
+	if n := goruntime.NumCPU(); opt.Threads > n {
+		note(stderr, "--threads %d is more than the %s of this machine", opt.Threads, count(n, "processor"))
+	}
 	m := newMeter(stderr, "loading weights", size)
 	defer m.close()
 	opt.Progress = func(done, total int64) { m.update(done, total, "") }

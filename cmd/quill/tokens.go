@@ -44,7 +44,7 @@ func checkTokens(ids []int32, vocab int) error {
 
 // readTokens reads the ids of a tensor, named as --tokens-from takes it.
 func readTokens(from string) ([]int32, error) {
-	path, name, err := splitTensor(from)
+	path, name, err := splitTensor("--tokens-from", from)
 	if err != nil {
 		return nil, err
 	}
@@ -66,14 +66,14 @@ func readTokens(from string) ([]int32, error) {
 
 // splitTensor splits FILE:TENSOR at the colon that follows the file's
 // extension, or else at the last one: both names may hold colons.
-func splitTensor(from string) (path, name string, err error) {
+func splitTensor(flag, from string) (path, name string, err error) {
 	const ext = ".safetensors:"
 	at := strings.LastIndex(from, ":")
 	if i := strings.Index(from, ext); i >= 0 {
 		at = i + len(ext) - 1
 	}
 	if at < 1 || at == len(from)-1 {
-		return "", "", usagef("--tokens-from %q: want FILE.safetensors:TENSOR", from)
+		return "", "", usagef("%s %q: want FILE.safetensors:TENSOR", flag, from)
 	}
 	return from[:at], from[at+1:], nil
 }
