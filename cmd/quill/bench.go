@@ -51,8 +51,12 @@ configuration: a decode step reads each weight once, of the experts those that
 were chosen, and of the cache what each layer sees; a prefill takes two
 operations for each weight of a token, causal attention, and one row of logits.
 
-Times are of a run without a trace; a second, shorter run with one is for the
-shares of kinds of nodes. --trace writes it for https://ui.perfetto.dev, --pprof
+Times are of a run without a trace; a second, shorter run with one, of a prompt and
+of a few steps, is for the shares of kinds of nodes. There UNITS are how often units
+of a kind were executed, a unit being a node or several that are fused, TIME is what
+they took in all of the traced prompt or steps, and SHARE is that of the whole time
+of these; the last kind is what no unit accounts for. GB/s and GFLOP/s of a kind
+count weights and products only. --trace writes it for https://ui.perfetto.dev, --pprof
 writes a CPU profile of the first run, bursts included.`,
 		Example: examples(
 			"quill bench chat.quill --model models/chat",
