@@ -142,10 +142,17 @@ func plain(src []byte) error {
 		if v.Key.IsMergeKey() {
 			return tokenError(v.Key.GetToken(), "keys cannot be merged in here")
 		}
-		if t := v.Key.GetToken(); !slices.Contains(keys(), t.Value) { // the decoder names any of several
-			return unknownKey(t)
+		if err := known(v, reflect.TypeFor[Deployment]()); err != nil {
+			return err
 		}
 		key, t := v.Key.GetToken().Value, v.Value.GetToken()
+		if b, ok := v.Value.(*ast.MappingNode); ok && key == "buckets" {
+			for _, v := range b.Values {
+				if err := known(v, reflect.TypeFor[Buckets]()); err != nil {
+					return err
+				}
+			}
+		}
 		if key == "buckets" && v.Value.Type() == ast.StringType {
 			return tokenError(t, fmt.Sprintf("buckets: %q is not a mapping of keys; write {strategy: exp}, or {strategy: file, path: LIST}", t.Value))
 		}
@@ -171,7 +178,7 @@ func wholeNumbers() map[string]bool {
 // yamlError words what the YAML package found, with the line and the source.
 func yamlError(err error) error {
 	if e, ok := errors.AsType[*yaml.UnknownFieldError](err); ok {
-		return unknownKey(e.Token)
+		return tokenError(e.Token, fmt.Sprintf("unknown key %q", e.Token.Value))
 	}
 	if e, ok := errors.AsType[*yaml.TypeError](err); ok && e.Token.Prev != nil && e.Token.Prev.Prev != nil {
 		want := map[reflect.Kind]string{reflect.Int: "a whole number", reflect.String: "text", reflect.Struct: "a mapping of keys"}[e.DstType.Kind()]
@@ -180,12 +187,18 @@ func yamlError(err error) error {
 	return errors.New(yaml.FormatError(err, false, true))
 }
 
-func unknownKey(t *token.Token) error {
-	near := ir.DidYouMean(t.Value, keys())
+// known refuses a key that a mapping does not have. The decoder would too, but of
+// several it names any.
+func known(v *ast.MappingValueNode, mapping reflect.Type) error {
+	t, names := v.Key.GetToken(), keys(mapping)
+	if slices.Contains(names, t.Value) {
+		return nil
+	}
+	near := ir.DidYouMean(t.Value, names)
 	if near != "" {
 		near = "; " + near
 	}
-	return tokenError(t, fmt.Sprintf("unknown key %q%s; keys are %s", t.Value, near, strings.Join(keys(), ", ")))
+	return tokenError(t, fmt.Sprintf("unknown key %q%s; keys are %s", t.Value, near, strings.Join(names, ", ")))
 }
 
 func tokenError(t *token.Token, msg string) error {
@@ -193,10 +206,9 @@ func tokenError(t *token.Token, msg string) error {
 	return fmt.Errorf("line %d: %s\n%s", t.Position.Line, msg, source)
 }
 
-// keys are the top-level keys of a deployment.
-func keys() []string {
+// keys are those of a mapping.
+func keys(t reflect.Type) []string {
 	var names []string
-	t := reflect.TypeFor[Deployment]()
 	for i := range t.NumField() {
 		if tag, ok := t.Field(i).Tag.Lookup("yaml"); ok {
 			names = append(names, tag)

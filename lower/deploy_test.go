@@ -50,6 +50,7 @@ func TestBadDeployments(t *testing.T) {
 		{"unknown key", "max_num_seqs: 4", "max_seqs: 4", `line 4: unknown key "max_seqs"; keys are model, target, tensor_parallel, max_model_len, max_num_seqs`},
 		{"misspelt key", "block_size: 16", "blok_size: 16", `line 5: unknown key "blok_size"; did you mean block_size?; keys are model`},
 		{"the first of unknown keys", "max_num_seqs: 4\nblock_size: 16", "b: 1\na: 2\nc: 3", `line 4: unknown key "b"`},
+		{"unknown key of buckets", "block_size: 16", "buckets: {strategie: exp, b: 1}", `line 5: unknown key "strategie"; did you mean strategy?; keys are strategy, path`},
 		{"buckets in a word", "block_size: 16", "buckets: exp", `line 5: buckets: "exp" is not a mapping of keys; write {strategy: exp}, or {strategy: file, path: LIST}`},
 		{"a model's configuration", small, `{"model_type": "inkling_mm_model", "text_config": {}}`, "this is the configuration of a checkpoint; a deployment is wanted"},
 		{"unknown key shows its line", "max_num_seqs: 4", "max_seqs: 4", ">  4 | max_seqs: 4"},
