@@ -31,25 +31,13 @@ type reference struct {
 }
 
 // readReference reads the tensor that --against names.
-func readReference(from string) (*reference, error) {
-	path, name, err := splitTensor("--against", from)
-	if err != nil {
-		return nil, err
-	}
-	f, err := safetensors.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() // only read from
-	t, ok := f.Tensor(name)
-	if !ok {
-		return nil, fmt.Errorf("--against: %s has no tensor %q; it has %s", path, name, tensorNames(f.Tensors()))
-	}
-	values, err := t.F32()
-	if err != nil {
-		return nil, fmt.Errorf("--against %s: %w", from, err)
-	}
-	return &reference{from, t.Shape, values}, nil
+func readReference(from string) (r *reference, err error) {
+	err = readTensor("--against", from, func(t *safetensors.Tensor) error {
+		values, err := t.F32()
+		r = &reference{from, t.Shape, values}
+		return err
+	})
+	return r, err
 }
 
 // fits checks that the logits will have the reference's shape.

@@ -43,25 +43,33 @@ func checkTokens(ids []int32, vocab int) error {
 }
 
 // readTokens reads the ids of a tensor, named as --tokens-from takes it.
-func readTokens(from string) ([]int32, error) {
-	path, name, err := splitTensor("--tokens-from", from)
+func readTokens(from string) (ids []int32, err error) {
+	err = readTensor("--tokens-from", from, func(t *safetensors.Tensor) error {
+		ids, err = tokenIDs(t)
+		return err
+	})
+	return ids, err
+}
+
+// readTensor reads a tensor that a flag names as FILE:TENSOR.
+func readTensor(flag, from string, read func(t *safetensors.Tensor) error) error {
+	path, name, err := splitTensor(flag, from)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	f, err := safetensors.Open(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer f.Close() // only read from
 	t, ok := f.Tensor(name)
 	if !ok {
-		return nil, fmt.Errorf("%s has no tensor %q; it has %s", path, name, tensorNames(f.Tensors()))
+		return fmt.Errorf("%s: %s has no tensor %q; it has %s", flag, path, name, tensorNames(f.Tensors()))
 	}
-	ids, err := tokenIDs(&t)
-	if err != nil {
-		return nil, fmt.Errorf("%s: tensor %s: %w", path, name, err)
+	if err := read(&t); err != nil {
+		return fmt.Errorf("%s: %s: tensor %s: %w", flag, path, name, err)
 	}
-	return ids, nil
+	return nil
 }
 
 // splitTensor splits FILE:TENSOR at the colon that follows the file's
