@@ -52,6 +52,22 @@ func TestWork(t *testing.T) {
 	p.Steps[2] = launch(2, 384, 0)
 	require.Equal(t, 3, b.Work(p).Chain)
 
+	// A mask is made in each launch, one in the arena once; both are alive in one.
+	third := &Recipe{
+		Sections: []Section{{Buffer: Arena, Size: 64}},
+		Tensors:  []Tensor{tensor(0, 0), tensor(0, 16), tensor(Workspace, 0), tensor(Workspace, 0)},
+		Nodes: []Node{
+			{GUID: "exp_fwd_f32", In: []int{0}, Out: []int{2}},
+			{GUID: "sdpa_recomp_fwd_f32", In: []int{0, 0, 0, 2}, Out: []int{3}},
+			{GUID: "sdpa_recomp_fwd_f32", In: []int{0, 0, 0, 1}, Out: []int{3}},
+			{GUID: "sdpa_recomp_fwd_f32", In: []int{0, 0, 0, Absent}, Out: []int{3}},
+		},
+	}
+	b.Recipes[Hash{3}] = third
+	masked := b.Work(&Plan{Steps: []Step{launch(3, 0, 0), launch(3, 0, 0), launch(3, 128, 0)}})
+	require.EqualValues(t, 3*16+2*16, masked.MaskBytes)
+	require.EqualValues(t, 32, masked.MaskPeak)
+
 	p.Steps = append(p.Steps, Step{Collective: &Collective{Kind: AllGather}})
 	require.Equal(t, 1, b.Work(p).AllGathers)
 }

@@ -19,7 +19,8 @@ and, for each precision, its device memory, weights, buckets and nodes.
 Bytes are those of one rank. Launches, collectives and nodes are those of one
 step; buckets of one family have the same graph at other sizes. Compute nodes are
 those that compute or copy, not those that only say where something is; the chain
-is the most of them of which each needs the one before.
+is the most of them of which each needs the one before. Masks are the additive ones
+of attention that a step writes, and at once those of the launch with most of them.
 
 Costs are what the runtime chooses the cheapest bucket by, in multiply-adds of one
 rank: of a row of tokens, padding or not, with the weights that it meets; of reading

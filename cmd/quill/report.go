@@ -53,9 +53,13 @@ type bucketReport struct {
 	Nodes       int           `json:"nodes"`
 	// ComputeNodes are those that compute or copy, Chain the most of them that
 	// need each other one after the other.
-	ComputeNodes int   `json:"compute_nodes"`
-	Chain        int   `json:"chain"`
-	ArenaBytes   int64 `json:"arena_bytes"`
+	ComputeNodes int `json:"compute_nodes"`
+	Chain        int `json:"chain"`
+	// Masks are the additive masks of attention: what a step writes of them, and
+	// what is alive at once.
+	MaskBytesTotal int64 `json:"mask_bytes_total"`
+	MaskBytesPeak  int64 `json:"mask_bytes_peak"`
+	ArenaBytes     int64 `json:"arena_bytes"`
 }
 
 // familyReport is all buckets of one graph shape.
@@ -151,7 +155,8 @@ func newBucketReport(b *recipes.Bundle, p *recipes.Plan) bucketReport {
 	return bucketReport{
 		Name: at.String(), Phase: at.Phase, Seqs: at.Seqs, Query: at.Query, Blocks: at.Blocks, Family: p.Family,
 		Launches: w.Launches, Collectives: w.AllReduces + w.AllGathers, AllReduces: w.AllReduces, AllGathers: w.AllGathers,
-		Recipes: len(used), Nodes: w.Nodes, ComputeNodes: w.Compute, Chain: w.Chain, ArenaBytes: p.ArenaBytes,
+		Recipes: len(used), Nodes: w.Nodes, ComputeNodes: w.Compute, Chain: w.Chain,
+		MaskBytesTotal: w.MaskBytes, MaskBytesPeak: w.MaskPeak, ArenaBytes: p.ArenaBytes,
 	}
 }
 
