@@ -35,7 +35,7 @@ fuzz:
 	done
 
 # Plants faults one at a time in a copy; the test that each names must find it. Some
-# ten minutes on two cores.
+# four minutes on two cores.
 bugs:
 	QUILL_BUGS=1 $(GO) test -count=1 -timeout 2h -v -run PlantedBugs ./cmd
 
