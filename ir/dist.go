@@ -40,6 +40,9 @@ func inferDist(m *Module, o *Op, ts []Type) error {
 	if o.Def.Dist == ops.DistCall || o.Def.Dist == ops.DistNone {
 		return nil // call results carry their declared types
 	}
+	if rule, ok := eachDistRules[o.Def.Dist]; ok {
+		return rule(o, ts)
+	}
 	rule := distRules[o.Def.Dist]
 	d, err := rule(m, o, ts[0])
 	if err != nil {
@@ -52,6 +55,11 @@ func inferDist(m *Module, o *Op, ts []Type) error {
 }
 
 type distRule func(m *Module, o *Op, result Type) (Dist, error)
+
+// eachDistRules are those of ops whose results differ.
+var eachDistRules = map[ops.Dist]func(o *Op, ts []Type) error{
+	ops.DistMatmulJoined: distMatmulJoined,
+}
 
 var distRules = map[ops.Dist]distRule{
 	ops.DistElementwise:    distElementwise,
@@ -367,6 +375,30 @@ func matmulBatch(o *Op, dx, dy Dist) (Dist, error) {
 		"matmul: batch axis %d is %s in %d shards on one side and %s in %d on the other", dx.Axis, nx, dx.Ways, ny, dy.Ways)
 }
 
+// distMatmulJoined gives each result the sharding of its weight, whose last axis is
+// contracted. Weights may be sharded in different numbers of ways.
+func distMatmulJoined(o *Op, ts []Type) error {
+	if d := arg(o, 0).Dist; d.Kind != Replicated {
+		return distErr("", "matmul_joined: x is %s; want it replicated", d.describe())
+	}
+	for i := range ts {
+		w := arg(o, i+1)
+		d := w.Dist
+		switch {
+		case d.Kind == Partial:
+			return nonLinear(o)
+		case d.Kind == Sharded && d.Axis == w.Rank()-1:
+			return distErr("", "matmul_joined: %s is %s, which is contracted", operandName(o, i+1), d.describe())
+		case d.Kind == Sharded && w.Rank() == 2:
+			d.Axis = 1 // the result is [M, N]
+		case d.Kind == Sharded:
+			d.Axis++ // it is [M, P, N]
+		}
+		ts[i].Dist = d
+	}
+	return nil
+}
+
 func distGather(_ *Module, o *Op, _ Type) (Dist, error) {
 	x, idx, a := arg(o, 0), arg(o, 1), int(o.Int("axis"))
 	if idx.Dist.Kind != Replicated {
@@ -428,6 +460,9 @@ func distRMSNorm(_ *Module, o *Op, result Type) (Dist, error) {
 
 func distStateRead(_ *Module, o *Op, _ Type) (Dist, error) {
 	s, idx := arg(o, 0), arg(o, 1)
+	if o.Def.Variadic() {
+		s, idx = arg(o, 1), arg(o, 0)
+	}
 	if idx.Dist.Kind != Replicated {
 		return Dist{}, distErr("", "%s: the index is %s; want it replicated", o.Name(), idx.Dist.describe())
 	}
@@ -436,8 +471,8 @@ func distStateRead(_ *Module, o *Op, _ Type) (Dist, error) {
 		if d.Axis == 0 {
 			return d, distErr("", "%s: the state is sharded along the axis that is indexed", o.Name())
 		}
-		if o.Name() == "kv_read" {
-			d.Axis++ // slots become blocks and slots of a block
+		if o.Name() == "kv_read" || o.Name() == "conv_reads" {
+			d.Axis++ // slots become blocks and slots of a block; states come before rows
 		}
 	}
 	return d, nil
@@ -445,10 +480,17 @@ func distStateRead(_ *Module, o *Op, _ Type) (Dist, error) {
 
 func distStateWrite(_ *Module, o *Op, _ Type) (Dist, error) {
 	s, idx, rows := arg(o, 0), arg(o, 1), arg(o, 2)
+	rowsDist := rows.Dist
+	if o.Def.Variadic() {
+		s, idx, rows = arg(o, 2), arg(o, 0), arg(o, 1)
+		if rowsDist = rows.Dist; rowsDist.Kind == Sharded {
+			rowsDist.Axis-- // rows of all states have an axis more
+		}
+	}
 	switch {
 	case idx.Dist.Kind != Replicated:
 		return Dist{}, distErr("", "%s: the index is %s; want it replicated", o.Name(), idx.Dist.describe())
-	case rows.Dist != s.Dist:
+	case rowsDist != s.Dist:
 		return Dist{}, distErr("", "%s: the state is %s and the rows are %s", o.Name(), s.Dist.describe(), rows.Dist.describe())
 	case s.Dist.Kind == Sharded && s.Dist.Axis == 0:
 		return Dist{}, distErr("", "%s: the state is sharded along the axis that is indexed", o.Name())
@@ -466,6 +508,11 @@ func distMoE(m *Module, o *Op, _ Type) (Dist, error) {
 		}
 	}
 	w13, w2 := arg(o, 3).Dist, arg(o, 4).Dist
+	for i := 5; i < len(o.Args); i++ {
+		if d, first := arg(o, i).Dist, arg(o, 4-i%2).Dist; d != first {
+			return Dist{}, distErr("shard all banks alike", "moe: %s is %s and %s is %s", operandName(o, i), d.describe(), operandName(o, 4-i%2), first.describe())
+		}
+	}
 	switch {
 	case w13.Kind == Replicated && w2.Kind == Replicated:
 		return Dist{}, nil

@@ -73,6 +73,7 @@ var shapeRules = map[string]func(*Op) ([]Type, error){
 	"gather":          gatherRule,
 	"gather_elements": gatherElementsRule,
 	"matmul":          matmulRule,
+	"matmul_joined":   matmulJoinedRule,
 
 	"rms_norm":   rmsNormRule,
 	"short_conv": shortConvRule,
@@ -85,6 +86,9 @@ var shapeRules = map[string]func(*Op) ([]Type, error){
 	"kv_write":   kvWriteRule,
 	"conv_read":  convReadRule,
 	"conv_write": convWriteRule,
+
+	"conv_reads":  convReadsRule,
+	"conv_writes": convWritesRule,
 
 	"all_reduce":  sameRule,
 	"all_gather":  allGatherRule,
@@ -138,6 +142,9 @@ func wantSameType(o *Op, i, j int) error {
 
 func operandName(o *Op, i int) string {
 	if o.Def.Variadic() && i >= len(o.Def.Operands)-1 {
+		if o.Name() == "moe" {
+			return [...]string{"w13", "w2"}[(i-3)%2]
+		}
 		return fmt.Sprintf("operand %d", i)
 	}
 	return o.Def.Operands[i].Name
@@ -389,6 +396,28 @@ func matmulRule(o *Op) ([]Type, error) {
 	return one(out, append(lead, x.Shape[r-2], y.Shape[n])...)
 }
 
+func matmulJoinedRule(o *Op) ([]Type, error) {
+	if err := wantRank(o, 0, 2); err != nil {
+		return nil, err
+	}
+	x, out := arg(o, 0), o.Attr("dtype").DType
+	if out != x.DType && out != dtype.F32 {
+		return nil, operandErr("matmul_joined: result type %s; want %s or f32", out, x.DType)
+	}
+	var ts []Type
+	for i := 1; i < len(o.Args); i++ {
+		w := arg(o, i)
+		if w.Rank() != 2 && w.Rank() != 3 {
+			return nil, shapeErr("matmul_joined: %s has rank %d, want 2 or 3", operandName(o, i), w.Rank())
+		}
+		if err := firstErr(wantSameType(o, 0, i), wantDim(o, i, w.Rank()-1, x.Shape[1], "the contracted size")); err != nil {
+			return nil, err
+		}
+		ts = append(ts, Type{DType: out, Shape: append([]Dim{x.Shape[0]}, w.Shape[:w.Rank()-1]...)})
+	}
+	return ts, nil
+}
+
 func rmsNormRule(o *Op) ([]Type, error) {
 	x := arg(o, 0)
 	if x.Rank() == 0 {
@@ -420,27 +449,46 @@ func shortConvRule(o *Op) ([]Type, error) {
 }
 
 func moeRule(o *Op) ([]Type, error) {
-	for i, r := range []int{2, 2, 2, 4, 3} {
-		if err := wantRank(o, i, r); err != nil {
+	for i := range 3 {
+		if err := wantRank(o, i, 2); err != nil {
 			return nil, err
 		}
 	}
-	x, e, w13 := arg(o, 0), arg(o, 1), arg(o, 3)
+	x, e := arg(o, 0), arg(o, 1)
 	err := firstErr(
-		wantSameType(o, 0, 2), wantSameType(o, 0, 3), wantSameType(o, 0, 4),
+		wantSameType(o, 0, 2),
 		wantDim(o, 1, 0, x.Shape[0], "one row a token"),
 		wantDim(o, 2, 0, x.Shape[0], "one row a token"),
 		wantDim(o, 2, 1, e.Shape[1], "one weight an expert"),
-		wantDim(o, 3, 1, D(2), "gate and up"),
-		wantDim(o, 3, 3, x.Shape[1], "the hidden size"),
-		wantDim(o, 4, 0, w13.Shape[0], "the number of experts"),
-		wantDim(o, 4, 1, x.Shape[1], "the hidden size"),
-		wantDim(o, 4, 2, w13.Shape[2], "the expert width"),
 	)
+	if len(o.Args)%2 == 0 {
+		return nil, operandErr("moe: the last bank has a w13 and no w2")
+	}
+	for i := 3; i < len(o.Args) && err == nil; i += 2 {
+		err = moeBank(o, i)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return sameRule(o)
+}
+
+// moeBank checks a bank of experts, operands i and i + 1. All banks have the width
+// of the first.
+func moeBank(o *Op, i int) error {
+	if err := firstErr(wantRank(o, i, 4), wantRank(o, i+1, 3)); err != nil {
+		return err
+	}
+	x, w13 := arg(o, 0), arg(o, i)
+	return firstErr(
+		wantSameType(o, 0, i), wantSameType(o, 0, i+1),
+		wantDim(o, i, 1, D(2), "gate and up"),
+		wantDim(o, i, 2, arg(o, 3).Shape[2], "the expert width"),
+		wantDim(o, i, 3, x.Shape[1], "the hidden size"),
+		wantDim(o, i+1, 0, w13.Shape[0], "the number of experts"),
+		wantDim(o, i+1, 1, x.Shape[1], "the hidden size"),
+		wantDim(o, i+1, 2, w13.Shape[2], "the expert width"),
+	)
 }
 
 func sdpaRule(o *Op) ([]Type, error) {
@@ -523,6 +571,47 @@ func writeRule(o *Op) ([]Type, error) {
 		return nil, err
 	}
 	return sameRule(o)
+}
+
+// likeStates checks that an op's states, operands from on, are of one type of rank 3.
+func likeStates(o *Op, from int) error {
+	for i := from; i < len(o.Args); i++ {
+		if err := wantRank(o, i, 3); err != nil {
+			return err
+		}
+		if !arg(o, i).Equal(arg(o, from)) {
+			return shapeErr("%s: %s is %s, want %s as %s", o.Name(), operandName(o, i), arg(o, i), arg(o, from), operandName(o, from))
+		}
+	}
+	return nil
+}
+
+func convReadsRule(o *Op) ([]Type, error) {
+	if err := firstErr(wantRank(o, 0, 1), likeStates(o, 1)); err != nil {
+		return nil, err
+	}
+	s := arg(o, 1)
+	return one(s.DType, D(int64(len(o.Args)-1)), arg(o, 0).Shape[0], s.Shape[1], s.Shape[2])
+}
+
+func convWritesRule(o *Op) ([]Type, error) {
+	if err := firstErr(wantRank(o, 0, 1), wantRank(o, 1, 4), likeStates(o, 2), wantSameType(o, 1, 2)); err != nil {
+		return nil, err
+	}
+	s := arg(o, 2)
+	if err := firstErr(
+		wantDim(o, 1, 0, D(int64(len(o.Args)-2)), "one a state"),
+		wantDim(o, 1, 1, arg(o, 0).Shape[0], "one index a row"),
+		wantDim(o, 1, 2, s.Shape[1], "that of the states"),
+		wantDim(o, 1, 3, s.Shape[2], "that of the states"),
+	); err != nil {
+		return nil, err
+	}
+	ts := make([]Type, len(o.Args)-2)
+	for i := range ts {
+		ts[i] = Type{DType: s.DType, Shape: slices.Clone(s.Shape)}
+	}
+	return ts, nil
 }
 
 func allGatherRule(o *Op) ([]Type, error) {

@@ -156,6 +156,15 @@ func (v *Value) Name() string {
 	return "result of " + v.Def.Name()
 }
 
+// Prior is the state version whose successor v is, nil if a state's update did not
+// make v.
+func (v *Value) Prior() *Value {
+	if v.Def == nil || !v.Def.Def.Has(ops.StateWrite) {
+		return nil
+	}
+	return v.Def.Args[v.Def.Def.FirstState()+v.Index]
+}
+
 // Op is one operation.
 type Op struct {
 	Def     *ops.Op

@@ -795,6 +795,31 @@ func (v MatmulOp) Dtype() dtype.Type {
 	return v.Op.Attr("dtype").DType
 }
 
+// MatmulJoined builds matmul_joined: Products of one x with several weights, which lie behind each other in memory: x · wᵢᵀ. Exact sums, one rounding to dtype.
+func (bd *Builder) MatmulJoined(x *Value, dt dtype.Type, weights ...*Value) []*Value {
+	return bd.op("matmul_joined", append([]*Value{x}, weights...), dtypeAttr("dtype", dt))
+}
+
+// MatmulJoinedOp is a typed view of matmul_joined.
+type MatmulJoinedOp struct {
+	*Op
+}
+
+// AsMatmulJoined views an op as matmul_joined; ok is false for any other op.
+func AsMatmulJoined(o *Op) (v MatmulJoinedOp, ok bool) {
+	return MatmulJoinedOp{o}, o.Def.Name == "matmul_joined"
+}
+
+// X is operand 0.
+func (v MatmulJoinedOp) X() *Value {
+	return v.Op.Args[0]
+}
+
+// Dtype is the attribute dtype: element type of the results: that of x, or f32.
+func (v MatmulJoinedOp) Dtype() dtype.Type {
+	return v.Op.Attr("dtype").DType
+}
+
 // RMSNorm builds rms_norm: Root-mean-square norm over the last axis: t = round(x / sqrt(mean(x²) + eps)), y = round(t · weight).
 func (bd *Builder) RMSNorm(x *Value, weight *Value, eps float64) *Value {
 	return bd.op("rms_norm", []*Value{x, weight}, floatAttr("eps", eps))[0]
@@ -850,9 +875,9 @@ func (v ShortConvOp) Taps() *Value {
 	return v.Op.Args[1]
 }
 
-// MoE builds moe: y_t = Σ_j weights[t,j] · w2[e] · (silu(g) ∘ u) with [g, u] = w13[e] · x_t, e = experts[t,j].
-func (bd *Builder) MoE(x *Value, experts *Value, weights *Value, w13 *Value, w2 *Value) *Value {
-	return bd.op("moe", []*Value{x, experts, weights, w13, w2})[0]
+// MoE builds moe: y_t = Σ_j weights[t,j] · w2[e] · (silu(g) ∘ u) with [g, u] = w13[e] · x_t, e = experts[t,j]. Experts are numbered through all banks, each of which is a w13 [E, 2, I, H], gate then up, and a w2 [E, H, I].
+func (bd *Builder) MoE(x *Value, experts *Value, weights *Value, banks ...*Value) *Value {
+	return bd.op("moe", append([]*Value{x, experts, weights}, banks...))[0]
 }
 
 // MoEOp is a typed view of moe.
@@ -878,16 +903,6 @@ func (v MoEOp) Experts() *Value {
 // Weights is operand 2.
 func (v MoEOp) Weights() *Value {
 	return v.Op.Args[2]
-}
-
-// W13 is operand 3.
-func (v MoEOp) W13() *Value {
-	return v.Op.Args[3]
-}
-
-// W2 is operand 4.
-func (v MoEOp) W2() *Value {
-	return v.Op.Args[4]
 }
 
 // SDPA builds sdpa: Scaled dot-product attention with an additive mask: o = softmax(scale·q·kᵀ + mask)·v along the keys. One rounding. Masks are finite: a hidden key has so large a negative number that its exponential is 0 beside any other; a row whose keys are all hidden by the same number that absorbs their scores gives the mean of v. There are no valid lengths and no causal flag: what hides a key is the mask.
@@ -1114,6 +1129,51 @@ func (v ConvWriteOp) Rows() *Value {
 // Values is operand 2.
 func (v ConvWriteOp) Values() *Value {
 	return v.Op.Args[2]
+}
+
+// ConvReads builds conv_reads: Rows of several convolution states.
+func (bd *Builder) ConvReads(rows *Value, states ...*Value) *Value {
+	return bd.op("conv_reads", append([]*Value{rows}, states...))[0]
+}
+
+// ConvReadsOp is a typed view of conv_reads.
+type ConvReadsOp struct {
+	*Op
+}
+
+// AsConvReads views an op as conv_reads; ok is false for any other op.
+func AsConvReads(o *Op) (v ConvReadsOp, ok bool) {
+	return ConvReadsOp{o}, o.Def.Name == "conv_reads"
+}
+
+// Rows is operand 0.
+func (v ConvReadsOp) Rows() *Value {
+	return v.Op.Args[0]
+}
+
+// ConvWrites builds conv_writes: Several convolution states, each with rows replaced.
+func (bd *Builder) ConvWrites(rows *Value, values *Value, states ...*Value) []*Value {
+	return bd.op("conv_writes", append([]*Value{rows, values}, states...))
+}
+
+// ConvWritesOp is a typed view of conv_writes.
+type ConvWritesOp struct {
+	*Op
+}
+
+// AsConvWrites views an op as conv_writes; ok is false for any other op.
+func AsConvWrites(o *Op) (v ConvWritesOp, ok bool) {
+	return ConvWritesOp{o}, o.Def.Name == "conv_writes"
+}
+
+// Rows is operand 0.
+func (v ConvWritesOp) Rows() *Value {
+	return v.Op.Args[0]
+}
+
+// Values is operand 1.
+func (v ConvWritesOp) Values() *Value {
+	return v.Op.Args[1]
 }
 
 // AllReduce builds all_reduce: The sum of a partial value over all ranks.

@@ -384,8 +384,8 @@ func (g *gen) try(build func()) {
 		return
 	}
 	for _, o := range made {
-		for i, r := range o.Results {
-			if !o.Def.Has(ops.StateWrite) || i > 0 {
+		for _, r := range o.Results {
+			if !o.Def.Has(ops.StateWrite) {
 				g.vals = append(g.vals, r)
 			}
 		}
@@ -496,6 +496,13 @@ func (g *gen) build(def *ops.Op) {
 		b.GatherElements(x, i, a)
 	case "matmul":
 		g.matmul(operand(0))
+	case "matmul_joined":
+		t, rows, k, n := g.dtypeFor(ops.AnyFloat), g.size(), g.size(), g.size()
+		weights := []*Value{g.like(t, n, k), g.like(t, g.size(), n, k)}
+		if g.m.TP > 1 {
+			weights = append(weights, g.param(T(t, n, k).With(Shard(0, g.m.TP))))
+		}
+		b.MatmulJoined(g.param(T(t, rows, k)), pick(g, "dtype", []dtype.Type{t, dtype.F32}), weights...)
 	case "rms_norm":
 		x := operand(0)
 		if r := x.Type.Rank(); r > 0 {
@@ -516,7 +523,12 @@ func (g *gen) build(def *ops.Op) {
 		if g.m.TP > 1 && g.chance("sharded", 50) {
 			d = Shard(2, g.m.TP)
 		}
-		b.MoE(g.like(t, rows, h), g.like(dtype.I32, rows, k), g.like(t, rows, k), g.param(T(t, e, D(2), i, h).With(d)), g.param(T(t, e, h, i).With(d)))
+		var banks []*Value
+		for range g.intn("banks", 2) + 1 {
+			banks = append(banks, g.param(T(t, e, D(2), i, h).With(d)), g.param(T(t, e, h, i).With(d)))
+			e = g.size()
+		}
+		b.MoE(g.like(t, rows, h), g.like(dtype.I32, rows, k), g.like(t, rows, k), banks...)
 	case "sdpa", "sdpa_stats":
 		t, heads, group, rows, keys, dim := g.dtypeFor(ops.AnyFloat), g.size(), g.size(), g.size(), g.size(), g.size()
 		d := g.dist(1)
@@ -549,8 +561,13 @@ func (g *gen) build(def *ops.Op) {
 		b.KVRead(g.state(), g.like(dtype.I32, g.size()), int64(g.intn("block", 4)+1))
 	case "conv_read":
 		b.ConvRead(g.state(), g.like(dtype.I32, g.size()))
+	case "conv_reads":
+		_, states := g.likeStates()
+		b.ConvReads(g.like(dtype.I32, g.size()), states...)
 	case "kv_write", "conv_write":
 		g.write(def.Name)
+	case "conv_writes":
+		g.writes()
 	case "all_reduce":
 		var x *Value
 		for _, v := range g.vals {
@@ -680,6 +697,38 @@ func (g *gen) write(name string) {
 	next := g.b.op(name, []*Value{s, g.like(dtype.I32, n), rows})[0]
 	if g.b.err == nil {
 		g.states[i] = next
+	}
+}
+
+// likeStates are newest versions of some states of one type, and their numbers.
+func (g *gen) likeStates() (numbers []int, states []*Value) {
+	first := g.state()
+	for i, s := range g.states {
+		if s.Type.Equal(first.Type) && (s == first || g.chance("another state", 70)) {
+			numbers, states = append(numbers, i), append(states, s)
+		}
+	}
+	if len(states) == 1 && g.chance("another state", 50) {
+		name := fmt.Sprint("state.", len(g.states))
+		v := g.b.Param(State, name, first.Type, Source{})
+		numbers, states = append(numbers, len(g.states)), append(states, v)
+		g.states, g.names = append(g.states, v), append(g.names, name)
+	}
+	return numbers, states
+}
+
+func (g *gen) writes() {
+	numbers, states := g.likeStates()
+	t, n := states[0].Type, g.size()
+	rows := T(t.DType, D(int64(len(states))), n, t.Shape[1], t.Shape[2])
+	if t.Dist.Kind == Sharded {
+		rows.Dist = Shard(t.Dist.Axis+1, t.Dist.Ways)
+	}
+	next := g.b.ConvWrites(g.like(dtype.I32, n), g.param(rows), states...)
+	for i, at := range numbers {
+		if g.b.err == nil {
+			g.states[at] = next[i]
+		}
 	}
 }
 

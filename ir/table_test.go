@@ -118,7 +118,7 @@ func TestTable(t *testing.T) {
 		require.Contains(t, shapeRules, o.Name, "a shape rule")
 		rules[o.Dist] = true
 		if o.Dist != ops.DistCall && o.Dist != ops.DistNone {
-			require.Contains(t, distRules, o.Dist, "a distribution rule of %s", o.Name)
+			require.True(t, distRules[o.Dist] != nil || eachDistRules[o.Dist] != nil, "a distribution rule of %s", o.Name)
 			require.NotEmpty(t, o.Results, o.Name)
 		}
 		for j, x := range o.Operands {
@@ -133,6 +133,7 @@ func TestTable(t *testing.T) {
 				"%s: the grammar has no such leading attribute", o.Name)
 		}
 		require.Equal(t, o.Has(ops.StateWrite), o.Has(ops.StateWrite) && len(o.Results) == 1 && len(o.Operands) > 0, o.Name)
+		require.True(t, !o.PerOperand || o.Variadic() && len(o.Results) == 1, o.Name)
 	}
 	require.Len(t, shapeRules, len(ops.Table), "a rule for an op that is not there")
 	for d := range distRules {

@@ -555,17 +555,17 @@ func takesState(o *Op, i int) bool {
 	if o.Name() == "call" {
 		return o.Attr("callee").Func.Params[i].Kind == State
 	}
-	return i == 0 && (o.Def.Has(ops.StateWrite) || o.Def.Has(ops.StateRead))
+	return o.Def.TakesState(i)
 }
 
 // nextVersion is the result of o that is the next version of the state that is
 // its operand i, nil when o only reads that.
 func nextVersion(o *Op, i int) *Value {
 	if o.Name() != "call" {
-		if o.Def.Has(ops.StateWrite) {
-			return o.Results[0]
+		if !o.Def.Has(ops.StateWrite) {
+			return nil
 		}
-		return nil
+		return o.Results[i-o.Def.FirstState()]
 	}
 	callee := o.Attr("callee").Func
 	for j, r := range callee.Results {

@@ -286,10 +286,9 @@ func stateName(v *ir.Value) string {
 			}
 			return ""
 		}
-		if !v.Def.Def.Has(ops.StateWrite) {
+		if v = v.Prior(); v == nil {
 			return ""
 		}
-		v = v.Def.Args[0]
 	}
 }
 
@@ -328,7 +327,7 @@ func (s *segment) result(r *ir.Value) ir.Result {
 // rootParam is the segment's parameter that a state version started as.
 func rootParam(v *ir.Value) *ir.Param {
 	for v.Param == nil {
-		v = v.Def.Args[0]
+		v = v.Prior()
 	}
 	return v.Param
 }

@@ -133,7 +133,7 @@ func indexBounds(m *ir.Module, f *ir.Func, env map[string]int64) map[*ir.Value]i
 // indexed is the number of things that an operand chooses from, 0 when it is no
 // index.
 func indexed(o *ir.Op, operand int, env map[string]int64) int64 {
-	if operand != 1 {
+	if several := o.Name() == "conv_reads" || o.Name() == "conv_writes"; several != (operand == 0) || operand > 1 {
 		return 0
 	}
 	axis, per := int64(0), int64(1)
@@ -144,8 +144,18 @@ func indexed(o *ir.Op, operand int, env map[string]int64) int64 {
 	case "kv_read":
 		per = o.Int("block_size")
 	case "kv_write", "conv_read", "conv_write":
+	case "conv_reads", "conv_writes":
+		x = o.Args[len(o.Args)-1].Type
 	case "moe":
-		x = o.Args[3].Type
+		n := int64(0)
+		for i := 3; i < len(o.Args); i += 2 {
+			bank, err := o.Args[i].Type.Shape[0].Eval(env)
+			if err != nil {
+				return 0
+			}
+			n += bank
+		}
+		return n
 	case "embedding":
 		n, err := x.Shape[0].Eval(env)
 		if err != nil {

@@ -64,6 +64,10 @@ func (c *coster) function(f *ir.Func) float64 {
 		case "matmul":
 			x := o.Args[0].Type
 			sum += c.elems(o.Results[0].Type) * c.dim(x.Shape[x.Rank()-1])
+		case "matmul_joined":
+			for _, r := range o.Results {
+				sum += c.elems(r.Type) * c.dim(o.Args[0].Type.Shape[1])
+			}
 		case "moe":
 			w13 := o.Args[3].Type
 			sum += c.elems(o.Args[1].Type) * 3 * c.dim(w13.Shape[2]) * c.dim(w13.Shape[3])

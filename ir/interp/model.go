@@ -54,10 +54,14 @@ func shortConv(_ attrs, in []*Tensor) ([]*Tensor, error) {
 // expert's output (sums over I), and the weighted sum over the experts, taken in
 // ascending expert number and, for one that is named twice, in order of j.
 func moe(_ attrs, in []*Tensor) ([]*Tensor, error) {
-	x, experts, weights, w13, w2 := in[0], in[1], in[2], in[3], in[4]
-	h, width, k := int(x.Shape[1]), int(w13.Shape[2]), int(experts.Shape[1])
+	x, experts, weights := in[0], in[1], in[2]
+	h, width, k := int(x.Shape[1]), int(in[3].Shape[2]), int(experts.Shape[1])
+	gateUps, downs := in[3].F, in[4].F // of all experts
+	for i := 5; i < len(in); i += 2 {
+		gateUps, downs = slices.Concat(gateUps, in[i].F), slices.Concat(downs, in[i+1].F)
+	}
 	for i := range experts.I {
-		if err := inside("expert", experts, i, int(w13.Shape[0])); err != nil {
+		if err := inside("expert", experts, i, len(downs)/(h*width)); err != nil {
 			return nil, err
 		}
 	}
@@ -68,14 +72,14 @@ func moe(_ attrs, in []*Tensor) ([]*Tensor, error) {
 		sum := make([]float64, h)
 		for _, j := range ascending(experts.I[t*k : (t+1)*k]) {
 			e, weight := int(experts.I[t*k+j]), float64(weights.F[t*k+j])
-			gate := w13.F[e*2*width*h:][:width*h]
-			up := w13.F[(e*2+1)*width*h:][:width*h]
+			gate := gateUps[e*2*width*h:][:width*h]
+			up := gateUps[(e*2+1)*width*h:][:width*h]
 			for i := range act {
 				g := round(x.DType, dot(gate[i*h:], token))
 				u := round(x.DType, dot(up[i*h:], token))
 				act[i] = round(x.DType, silu(float64(g))*float64(u))
 			}
-			down := w2.F[e*h*width:][:h*width]
+			down := downs[e*h*width:][:h*width]
 			for i := range sum {
 				sum[i] += weight * float64(round(x.DType, dot(down[i*width:], act)))
 			}

@@ -34,15 +34,52 @@ func takeRows(what string, x, index *Tensor) ([]*Tensor, error) {
 // values for one row the last counts.
 func stateWrite(what string) func(attrs, []*Tensor) ([]*Tensor, error) {
 	return func(_ attrs, in []*Tensor) ([]*Tensor, error) {
-		state, index, values := in[0], in[1], in[2]
-		next := &Tensor{DType: state.DType, Shape: state.Shape, F: slices.Clone(state.F)}
-		n := product(state.Shape[1:])
-		for i, row := range index.I {
-			if err := inside(what, index, i, int(state.Shape[0])); err != nil {
-				return nil, err
-			}
-			copy(next.F[int(row)*n:][:n], values.F[i*n:][:n])
+		next, err := writeRows(what, in[0], in[1], in[2].F)
+		if err != nil {
+			return nil, err
 		}
 		return one(next)
 	}
+}
+
+func writeRows(what string, state, index *Tensor, values []float32) (*Tensor, error) {
+	next := &Tensor{DType: state.DType, Shape: state.Shape, F: slices.Clone(state.F)}
+	n := product(state.Shape[1:])
+	for i, row := range index.I {
+		if err := inside(what, index, i, int(state.Shape[0])); err != nil {
+			return nil, err
+		}
+		copy(next.F[int(row)*n:][:n], values[i*n:][:n])
+	}
+	return next, nil
+}
+
+// convReads takes the same rows of several states, one state behind the other.
+func convReads(_ attrs, in []*Tensor) ([]*Tensor, error) {
+	index, states := in[0], in[1:]
+	y := Zeros(states[0].DType, append([]int64{int64(len(states)), index.Shape[0]}, states[0].Shape[1:]...)...)
+	part := len(y.F) / len(states)
+	for i, s := range states {
+		rows, err := takeRows("row", s, index)
+		if err != nil {
+			return nil, err
+		}
+		copy(y.F[i*part:], rows[0].F)
+	}
+	return one(y)
+}
+
+// convWrites replaces the same rows of several states by values of each.
+func convWrites(_ attrs, in []*Tensor) ([]*Tensor, error) {
+	index, values, states := in[0], in[1], in[2:]
+	part := len(values.F) / len(states)
+	out := make([]*Tensor, len(states))
+	for i, s := range states {
+		next, err := writeRows("row", s, index, values.F[i*part:][:part])
+		if err != nil {
+			return nil, err
+		}
+		out[i] = next
+	}
+	return out, nil
 }

@@ -72,6 +72,7 @@ const (
 	DistReduce                   // not linear, not over the sharded axis
 	DistLastAxis                 // works along the last axis, which must be whole
 	DistMatmul                   // contraction over a sharded axis gives a partial sum
+	DistMatmulJoined             // each result as its weight
 	DistGather                   // linear in the table
 	DistGatherElements
 	DistShortConv
@@ -107,8 +108,8 @@ const (
 	Elementwise                   // one result element from one element of each operand
 	Collective                    // communicates between ranks; ends a segment
 	Break                         // ends a segment
-	StateWrite                    // first operand is a state version, first result its successor
-	StateRead                     // first operand is a state version
+	StateWrite                    // takes state versions ([Op.TakesState]); its results are their successors, in order
+	StateRead                     // takes state versions
 )
 
 // Op is one row of the table.
@@ -118,7 +119,9 @@ type Op struct {
 	Operands []Operand
 	Attrs    []Attr
 	Results  []string
-	Dist     Dist
+	// PerOperand ops have a result for each of their variadic operands.
+	PerOperand bool
+	Dist       Dist
 	Levels   Level
 	Traits   Trait
 	// Example is the body of a function; a test parses and verifies it.
@@ -141,6 +144,21 @@ func (o *Op) Attr(name string) (Attr, bool) {
 // Variadic reports whether the last operand repeats.
 func (o *Op) Variadic() bool {
 	return len(o.Operands) > 0 && o.Operands[len(o.Operands)-1].Variadic
+}
+
+// TakesState reports whether operand i is a state version: the variadic ones of an
+// op that works on several states, else the first.
+func (o *Op) TakesState(i int) bool {
+	return (o.Has(StateRead) || o.Has(StateWrite)) && (i == o.FirstState() || i > o.FirstState() && o.Variadic())
+}
+
+// FirstState is the number of the first operand that is a state version, of an op
+// that takes any.
+func (o *Op) FirstState() int {
+	if o.Variadic() {
+		return len(o.Operands) - 1
+	}
+	return 0
 }
 
 // ByName finds a row of the table.

@@ -158,6 +158,13 @@ var Table = []Op{
 		Results:  []string{"z"}, Example: "%z = matmul %x, %y {dtype = f32, trans_b = true}",
 	},
 
+	{
+		Name: "matmul_joined", Summary: "Products of one x with several weights, which lie behind each other in memory: x · wᵢᵀ. Exact sums, one rounding to dtype.", Dist: DistMatmulJoined, Levels: Fused, Traits: Pure,
+		Operands: []Operand{operand("x", AnyFloat, "[M, K], replicated"), {Name: "weight", Elem: AnyFloat, Doc: "[N, K], or [P, N, K] for the result [M, P, N]", Variadic: true}},
+		Attrs:    []Attr{{Name: "dtype", Type: DType, Doc: "element type of the results: that of x, or f32"}},
+		Results:  []string{"z"}, PerOperand: true, Example: "%z, %z2 = matmul_joined %x, %x, %x {dtype = f32}",
+	},
+
 	// Model pieces.
 	{
 		Name: "rms_norm", Summary: "Root-mean-square norm over the last axis: t = round(x / sqrt(mean(x²) + eps)), y = round(t · weight).", Dist: DistRMSNorm, Levels: everywhere, Traits: Pure,
@@ -171,10 +178,10 @@ var Table = []Op{
 		Results:  []string{"y"}, Example: "%y2 = short_conv %x, %taps",
 	},
 	{
-		Name: "moe", Summary: "y_t = Σ_j weights[t,j] · w2[e] · (silu(g) ∘ u) with [g, u] = w13[e] · x_t, e = experts[t,j].", Dist: DistMoE, Levels: everywhere, Traits: Pure,
+		Name: "moe", Summary: "y_t = Σ_j weights[t,j] · w2[e] · (silu(g) ∘ u) with [g, u] = w13[e] · x_t, e = experts[t,j]. Experts are numbered through all banks, each of which is a w13 [E, 2, I, H], gate then up, and a w2 [E, H, I].", Dist: DistMoE, Levels: everywhere, Traits: Pure,
 		Operands: []Operand{
 			operand("x", AnyFloat, "[T, H]"), operand("experts", I32, "[T, k]"), operand("weights", AnyFloat, "[T, k]"),
-			operand("w13", AnyFloat, "[E, 2, I, H], gate then up"), operand("w2", AnyFloat, "[E, H, I]"),
+			{Name: "bank", Elem: AnyFloat, Doc: "w13, w2, w13, w2, …", Variadic: true},
 		},
 		Results: []string{"y"}, Example: "%y2 = moe %h, %e, %p, %w13, %w2",
 	},
@@ -217,6 +224,16 @@ var Table = []Op{
 		Name: "conv_write", Summary: "The convolution state with rows replaced.", Dist: DistStateWrite, Levels: everywhere, Traits: StateWrite,
 		Operands: []Operand{operand("state", AnyFloat, "[blocks, K−1, C]"), operand("rows", I32, "[R]"), operand("values", AnyFloat, "[R, K−1, C]")},
 		Results:  []string{"next"}, Example: "%y2 = conv_write %cache, %i, %rows",
+	},
+	{
+		Name: "conv_reads", Summary: "Rows of several convolution states.", Dist: DistStateRead, Levels: Fused, Traits: Pure | StateRead,
+		Operands: []Operand{operand("rows", I32, "[R]"), {Name: "state", Elem: AnyFloat, Doc: "[blocks, K−1, C], all alike", Variadic: true}},
+		Results:  []string{"y"}, Example: "%y2 = conv_reads %i, %cache",
+	},
+	{
+		Name: "conv_writes", Summary: "Several convolution states, each with rows replaced.", Dist: DistStateWrite, Levels: Fused, Traits: StateWrite,
+		Operands: []Operand{operand("rows", I32, "[R]"), operand("values", AnyFloat, "[states, R, K−1, C]"), {Name: "state", Elem: AnyFloat, Doc: "[blocks, K−1, C], all alike", Variadic: true}},
+		Results:  []string{"next"}, PerOperand: true, Example: "%r = conv_reads %i, %cache\n%y2 = conv_writes %i, %r, %cache",
 	},
 
 	// Between ranks.

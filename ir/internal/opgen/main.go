@@ -161,14 +161,17 @@ func builder(f *jen.File, o *ops.Op) {
 		params = append(params, jen.Id(variadic).Op("...").Op("*").Id("Value"))
 	}
 	list := jen.Index().Op("*").Id("Value").Values(args...)
-	if variadic != "" {
+	switch {
+	case variadic != "" && len(args) > 0:
+		list = jen.Append(list, jen.Id(variadic).Op("..."))
+	case variadic != "":
 		list = jen.Id(variadic)
 	}
 	call := jen.Id("bd").Dot("op").Call(append([]jen.Code{jen.Lit(o.Name), list}, attrs...)...)
 	f.Commentf("%s builds %s: %s", camel(o.Name), o.Name, o.Summary)
 	fn := f.Func().Params(jen.Id("bd").Op("*").Id("Builder")).Id(camel(o.Name)).Params(params...)
 	switch {
-	case o.Name == "call":
+	case o.Name == "call" || o.PerOperand:
 		fn.Index().Op("*").Id("Value").Block(jen.Return(call))
 	case len(o.Results) == 0:
 		fn.Block(call)
@@ -292,7 +295,11 @@ func reference() []byte {
 			}
 		}
 		if len(o.Results) > 0 {
-			fmt.Fprintf(&b, "- results: `%s`\n", strings.Join(o.Results, "`, `"))
+			each := ""
+			if o.PerOperand {
+				each = fmt.Sprintf(", one for each `%s`", o.Operands[len(o.Operands)-1].Name)
+			}
+			fmt.Fprintf(&b, "- results: `%s`%s\n", strings.Join(o.Results, "`, `"), each)
 		}
 		fmt.Fprintf(&b, "- levels: %s", strings.Join(levels, ", "))
 		if len(traits) > 0 {
