@@ -213,6 +213,15 @@ func (c *compiler) set(ctx context.Context, precision string) error {
 	}
 	set := recipes.Set{Info: recipes.SetInfo{Precision: precision, Plans: c.buckets}}
 	lay := newLayout()
+	var order []*ir.Module
+	for _, fam := range c.cfg.Families(o) {
+		if mods[fam] != nil {
+			order = append(order, mods[fam])
+		}
+	}
+	if err := lay.reserve(order); err != nil {
+		return err
+	}
 	plans := make([]*planner, len(c.buckets))
 	var arena, carry int64
 	for i, b := range c.buckets {

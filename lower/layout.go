@@ -3,6 +3,7 @@ package lower
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"quill/ir"
@@ -13,10 +14,14 @@ import (
 // layout says where weights and states live in a rank's buffers. Both are laid
 // out in groups: a group holds what the launch that first used it uses, in the
 // order of use. Equal segments thus see their weights at equal offsets from
-// the group's start, whatever the layer, and share one recipe.
+// the group's start, whatever the layer, and share one recipe. What an op reads as
+// one (a run) lies together: weights of one layer in its group, all else in a group
+// of its own.
 type layout struct {
 	weights map[string]*place // by weightKey
 	states  map[string]*place
+	runs    map[string][]*place // of weights, by runKey; places of a run's members
+	users   map[string]string   // by weightKey: the launches that use the weight
 	groups  map[recipes.Buffer][]*group
 	list    []weightSlot
 	// loose holds the constants of launches without weights.
@@ -28,6 +33,9 @@ type group struct {
 	number int // among the groups of the buffer
 	size   int64
 	offset int64 // set by finish
+	// run marks a group that is a run: launches may use a part of it, and bind where
+	// that begins.
+	run bool
 	// consts are the constants kept in a group of weights: each group has its
 	// own, so that no launch needs another group for one.
 	consts map[constKey]*place
@@ -57,9 +65,157 @@ type weightSlot struct {
 
 func newLayout() *layout {
 	return &layout{
-		weights: map[string]*place{}, states: map[string]*place{},
+		weights: map[string]*place{}, states: map[string]*place{}, runs: map[string][]*place{}, users: map[string]string{},
 		groups: map[recipes.Buffer][]*group{},
 	}
+}
+
+// reserve places the weights and states of outlined modules, so that where they are
+// does not depend on which bucket is lowered first. Runs of states come first, since
+// a state has one place whoever uses it.
+func (l *layout) reserve(mods []*ir.Module) error {
+	for i, m := range mods {
+		for j, o := range m.Entry().Ops {
+			if o.Name() != "call" {
+				continue
+			}
+			for _, p := range storedArgs(o) {
+				if p != nil && p.Kind == ir.Weight && !isConst(p) {
+					l.users[weightKey(p)] += fmt.Sprint(" ", i, ".", j)
+				}
+			}
+			for _, r := range callRuns(o) {
+				if r[0].Kind != ir.State {
+					continue
+				}
+				if err := l.stateRun(r); err != nil {
+					return fmt.Errorf("%s: %w", o.Loc, err)
+				}
+			}
+		}
+	}
+	for _, m := range mods {
+		for _, o := range m.Entry().Ops {
+			if o.Name() != "call" {
+				continue
+			}
+			if err := l.place(storedArgs(o), callRuns(o)); err != nil {
+				return fmt.Errorf("%s: %w", o.Loc, err)
+			}
+		}
+	}
+	return nil
+}
+
+// storedArgs are the weights and states of the entry that a call uses, by parameter of
+// the callee; nil for other parameters.
+func storedArgs(o *ir.Op) []*ir.Param {
+	callee := o.Attr("callee").Func
+	out := make([]*ir.Param, len(o.Args))
+	for i, a := range o.Args {
+		switch callee.Params[i].Kind {
+		case ir.State:
+			out[i] = entryState(a)
+		case ir.Weight:
+			out[i] = a.Param
+		}
+	}
+	return out
+}
+
+// callRuns are the runs of a call's callee that consist of weights or states, as
+// parameters of the entry.
+func callRuns(o *ir.Op) []run {
+	callee, stored := o.Attr("callee").Func, storedArgs(o)
+	var out []run
+	for _, r := range runsOf(callee) {
+		var outer run
+		for _, p := range r {
+			if q := stored[slices.Index(callee.Params, p)]; q != nil {
+				outer = append(outer, q)
+			}
+		}
+		if len(outer) == len(r) {
+			out = append(out, outer)
+		}
+	}
+	return out
+}
+
+// stateRun places states behind each other. They cannot be if one of them has a place
+// already or if a state would begin where the device cannot bind an address.
+func (l *layout) stateRun(r run) error {
+	for _, p := range r {
+		n, err := typeBytes(p.Value.Type)
+		if err != nil {
+			return err
+		}
+		if l.states[p.Name] != nil || n%alignment != 0 {
+			return nil
+		}
+	}
+	b, err := bufferOf(r[0])
+	if err != nil {
+		return err
+	}
+	g := l.newGroup(b)
+	g.run = true
+	for _, p := range r {
+		if _, err := l.add(p, g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// weightRun places weights behind each other without a gap: in the launch's group g
+// if no launch uses a part of them only, else in a group of their own, as a copy.
+func (l *layout) weightRun(r run, g func() *group) error {
+	key := runKey(r)
+	if l.runs[key] != nil {
+		return nil
+	}
+	whole := true
+	for _, p := range r {
+		whole = whole && !isConst(p) && l.weights[weightKey(p)] == nil && l.users[weightKey(p)] == l.users[weightKey(r[0])]
+	}
+	var to *group
+	if whole {
+		to = g()
+	} else {
+		to = l.newGroup(recipes.Weights)
+		to.run = true
+	}
+	end := to.size
+	for i, p := range r {
+		n, err := typeBytes(p.Value.Type)
+		if err != nil {
+			return fmt.Errorf("%%%s: %w", p.Name, err)
+		}
+		at := &place{to, end}
+		end += n
+		l.runs[key] = append(l.runs[key], at)
+		if whole {
+			l.weights[weightKey(p)] = at
+		}
+		w := weightOf(p)
+		w.Part = i + 1
+		l.list = append(l.list, weightSlot{w, at})
+	}
+	to.size = align(end)
+	return nil
+}
+
+func runKey(r run) string {
+	key := ""
+	for _, p := range r {
+		if isConst(p) {
+			key += fmt.Sprint(constOf(p), "\n")
+		} else {
+			key += weightKey(p) + "\n"
+		}
+	}
+	return key
 }
 
 func (l *layout) newGroup(b recipes.Buffer) *group {
@@ -94,42 +250,56 @@ func stateBuffer(name string) (recipes.Buffer, error) {
 	return "", fmt.Errorf("state %%%s belongs to no buffer: its name begins with neither \"kv.\" nor \"conv.\"", name)
 }
 
-// call places the weights and states of one launch that have no place yet, in a
-// new group of their buffer, and returns the group that holds the launch's
-// constants: that new one or, when all is placed, the newest it uses. (What it
-// shares with other launches was placed with the first of them, so its own
-// group is the newest.)
-func (l *layout) call(args []*ir.Param) (*group, error) {
+// place gives the weights and states of one launch that have no place yet one, in a
+// new group of their buffer.
+func (l *layout) place(args []*ir.Param, runs []run) error {
 	open := map[recipes.Buffer]*group{}
-	var newest *group
-	for _, p := range args {
-		if isConst(p) {
+	to := func(b recipes.Buffer) *group {
+		if open[b] == nil {
+			open[b] = l.newGroup(b)
+		}
+		return open[b]
+	}
+	for i, p := range args {
+		if p == nil || slices.Contains(args[:i], p) {
+			continue
+		}
+		for _, r := range runs {
+			if r[0].Kind == ir.Weight && slices.Contains(r, p) {
+				if err := l.weightRun(r, func() *group { return to(recipes.Weights) }); err != nil {
+					return err
+				}
+			}
+		}
+		if isConst(p) || l.placeOf(p, runs) != nil {
 			continue
 		}
 		b, err := bufferOf(p)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		at := l.find(p)
-		if at == nil {
-			if open[b] == nil {
-				open[b] = l.newGroup(b)
-			}
-			if at, err = l.add(p, open[b]); err != nil {
-				return nil, fmt.Errorf("%%%s: %w", p.Name, err)
-			}
-		}
-		if b == recipes.Weights && (newest == nil || at.group.number > newest.number) {
-			newest = at.group
+		if _, err := l.add(p, to(b)); err != nil {
+			return fmt.Errorf("%%%s: %w", p.Name, err)
 		}
 	}
-	return l.constants(args, newest)
+	return nil
 }
 
-// constants places a launch's constants in its group of weights.
-func (l *layout) constants(args []*ir.Param, g *group) (*group, error) {
+// constants places a launch's constants that are in no run in its group of weights: the
+// newest that it uses. (What it shares with other launches was placed with the first
+// of them, so its own group is the newest.)
+func (l *layout) constants(args []*ir.Param, runs []run) (*group, error) {
+	var g *group
 	for _, p := range args {
-		if !isConst(p) {
+		if p == nil || p.Kind == ir.State || isConst(p) {
+			continue
+		}
+		if own := l.placeOf(p, runs).group; g == nil || g.run && !own.run || own.run == g.run && own.number > g.number {
+			g = own
+		}
+	}
+	for _, p := range args {
+		if p == nil || !isConst(p) || l.placeOf(p, runs) != nil {
 			continue
 		}
 		if g == nil {
@@ -157,10 +327,19 @@ func bufferOf(p *ir.Param) (recipes.Buffer, error) {
 	return recipes.Weights, nil
 }
 
-// find is the place of a state or checkpoint weight, nil when it has none.
-func (l *layout) find(p *ir.Param) *place {
+// placeOf is the place of a state or checkpoint weight, or of a constant in a run, for
+// a launch with these runs; nil when it has none.
+func (l *layout) placeOf(p *ir.Param, runs []run) *place {
 	if p.Kind == ir.State {
 		return l.states[p.Name]
+	}
+	for _, r := range runs {
+		if i := slices.Index(r, p); i >= 0 && l.runs[runKey(r)] != nil {
+			return l.runs[runKey(r)][i]
+		}
+	}
+	if isConst(p) {
+		return nil
 	}
 	return l.weights[weightKey(p)]
 }

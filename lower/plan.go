@@ -19,6 +19,7 @@ type planner struct {
 	lay     *layout
 	entry   *ir.Func
 	values  map[*ir.Value]*recipes.Binding // arena and carry values of the entry
+	blocks  map[*ir.Value]*interval        // of values that lie in one interval with others
 	groups  [][]*group                     // per launch and section: the group whose offset is added
 	emitted map[string]*recipes.Recipe
 }
@@ -75,8 +76,9 @@ func (p *planner) arena() error {
 	}
 	p.plan.ArenaBytes = placeIntervals(end, ivs.list)
 	for v, iv := range ivs.of {
-		p.values[v] = &recipes.Binding{Buffer: recipes.Arena, Offset: iv.offset}
+		p.values[v] = &recipes.Binding{Buffer: recipes.Arena, Offset: iv.offset + ivs.at[v]}
 	}
+	p.blocks = ivs.blocks
 	for i, r := range p.entry.Results {
 		if r.Kind != ir.Host {
 			continue
@@ -107,12 +109,73 @@ func hostIO(name string, t ir.Type, offset int64) recipes.IO {
 type liveness struct {
 	list []*interval
 	of   map[*ir.Value]*interval
+	// blocks holds the interval of values that share one, at where in it they begin.
+	blocks map[*ir.Value]*interval
+	at     map[*ir.Value]int64
+}
+
+// share gives values that lie behind each other one interval: results that are parts
+// of one value, and values that an op reads as one. Each must begin where the device
+// can bind an address.
+func (l *liveness) share(entry *ir.Func) error {
+	for _, o := range entry.Ops {
+		if o.Name() != "call" {
+			continue
+		}
+		list, err := partsOf(o.Attr("callee").Func)
+		if err != nil {
+			return err
+		}
+		for _, p := range list {
+			at := map[*ir.Value]int64{}
+			for i, offset := range p.offsets {
+				at[o.Results[i]] = offset
+			}
+			l.block(p.bytes, at)
+		}
+		for _, r := range runsOf(o.Attr("callee").Func) {
+			at, end := map[*ir.Value]int64{}, int64(0)
+			for _, q := range r {
+				v := o.Args[slices.Index(o.Attr("callee").Func.Params, q)]
+				if q.Kind != ir.Temp || v.Def == nil || v.Def.Name() != "call" || resultKind(v.Def, v) != ir.Temp {
+					break
+				}
+				n, err := typeBytes(v.Type)
+				if err != nil {
+					return err
+				}
+				at[v] = end
+				end += n
+			}
+			if len(at) == len(r) {
+				l.block(end, at)
+			}
+		}
+	}
+	return nil
+}
+
+// block gives values one interval of some bytes, if none has one and all begin at
+// an address.
+func (l *liveness) block(bytes int64, at map[*ir.Value]int64) {
+	for v, offset := range at {
+		if l.blocks[v] != nil || offset%alignment != 0 {
+			return
+		}
+	}
+	iv := &interval{size: bytes, first: -1}
+	for v, offset := range at {
+		l.blocks[v], l.at[v] = iv, offset
+	}
 }
 
 // intervals are the lives of values between launches. An all-reduce works in
 // place when nothing else reads its operand.
 func (p *planner) intervals() (liveness, error) {
-	live := liveness{of: map[*ir.Value]*interval{}}
+	live := liveness{of: map[*ir.Value]*interval{}, blocks: map[*ir.Value]*interval{}, at: map[*ir.Value]int64{}}
+	if err := live.share(p.entry); err != nil {
+		return live, err
+	}
 	uses := map[*ir.Value]int{}
 	for _, o := range p.entry.Ops {
 		for _, a := range o.Args {
@@ -143,7 +206,16 @@ func (p *planner) intervals() (liveness, error) {
 				continue
 			}
 			if o.Name() == "all_reduce" && live.of[o.Args[0]] != nil && uses[o.Args[0]] == 1 {
-				live.of[r] = live.of[o.Args[0]]
+				live.of[r], live.at[r] = live.of[o.Args[0]], live.at[o.Args[0]]
+				continue
+			}
+			if iv := live.blocks[r]; iv != nil {
+				if iv.first < 0 {
+					iv.first = i
+					live.list = append(live.list, iv)
+				}
+				iv.last = i
+				live.of[r] = iv
 				continue
 			}
 			n, err := typeBytes(r.Type)
@@ -170,8 +242,8 @@ func resultKind(o *ir.Op, r *ir.Value) ir.Kind {
 	return ir.Temp
 }
 
-// stateOf is the entry's state that a value is a version of.
-func (p *planner) stateOf(v *ir.Value) *ir.Param {
+// entryState is the entry's state that a value is a version of.
+func entryState(v *ir.Value) *ir.Param {
 	for v.Param == nil {
 		callee := v.Def.Attr("callee").Func
 		name := callee.Results[v.Index].Name
@@ -183,42 +255,25 @@ func (p *planner) stateOf(v *ir.Value) *ir.Param {
 // launch emits the recipe of a call and its bindings.
 func (p *planner) launch(o *ir.Op) error {
 	callee := o.Attr("callee").Func
-	s := sectionList{}
-	var stored []*ir.Param
 	for i, a := range o.Args {
-		switch k := callee.Params[i].Kind; {
-		case k == ir.State:
-			stored = append(stored, p.stateOf(a))
-		case k == ir.Weight:
-			if a.Param == nil || a.Param.Kind != ir.Weight {
-				return fmt.Errorf("argument %d of @%s is no weight", i, callee.Name)
-			}
-			stored = append(stored, a.Param)
+		if callee.Params[i].Kind == ir.Weight && (a.Param == nil || a.Param.Kind != ir.Weight) {
+			return fmt.Errorf("argument %d of @%s is no weight", i, callee.Name)
 		}
 	}
-	consts, err := p.lay.call(stored)
+	s, err := p.sections(o)
 	if err != nil {
 		return err
 	}
-	seg := synapse.Segment{Name: callee.Name, Fn: callee}
+	seg := synapse.Segment{Name: callee.Name, Fn: callee, Inner: map[*ir.Value]synapse.Slot{}}
 	for i, a := range o.Args {
-		slot, err := p.slot(&s, callee.Params[i], a, consts)
+		slot, err := p.slot(s, i, callee.Params[i], a)
 		if err != nil {
 			return fmt.Errorf("argument %d of @%s: %w", i, callee.Name, err)
 		}
 		seg.Params = append(seg.Params, slot)
 	}
-	for i, r := range callee.Results {
-		if r.Kind == ir.State {
-			at := slices.IndexFunc(callee.Params, func(q *ir.Param) bool { return q.Name == r.Name })
-			seg.Results = append(seg.Results, seg.Params[at])
-			continue
-		}
-		at := p.values[o.Results[i]]
-		if at == nil {
-			return fmt.Errorf("result %d of @%s has no place", i, callee.Name)
-		}
-		seg.Results = append(seg.Results, s.value(fmt.Sprintf("out%d", i), *at))
+	if err := p.results(s, o, &seg); err != nil {
+		return err
 	}
 	seg.Sections = s.sections
 	rec, err := p.emit(seg)
@@ -232,9 +287,44 @@ func (p *planner) launch(o *ir.Op) error {
 	return nil
 }
 
+// results places what a launch returns. Results that are parts of one value live in
+// its place.
+func (p *planner) results(s *sectionList, o *ir.Op, seg *synapse.Segment) error {
+	callee := seg.Fn
+	list, err := partsOf(callee)
+	if err != nil {
+		return err
+	}
+	roots := map[int]*ir.Value{}
+	for _, q := range list {
+		for i := range q.offsets {
+			roots[i] = q.root
+		}
+	}
+	for i, r := range callee.Results {
+		if r.Kind == ir.State {
+			at := slices.IndexFunc(callee.Params, func(q *ir.Param) bool { return q.Name == r.Name })
+			seg.Results = append(seg.Results, seg.Params[at])
+			continue
+		}
+		v := o.Results[i]
+		at, block := p.values[v], p.blocks[v]
+		switch root := roots[i]; {
+		case at == nil:
+			return fmt.Errorf("result %d of @%s has no place", i, callee.Name)
+		case root != nil && block != nil:
+			seg.Results = append(seg.Results, s.block(block, at.Offset))
+			seg.Inner[root] = s.block(block, block.offset)
+		default:
+			seg.Results = append(seg.Results, s.value(fmt.Sprintf("out%d", i), *at))
+		}
+	}
+	return nil
+}
+
 // emit lowers a segment, once for all launches that place it alike.
 func (p *planner) emit(seg synapse.Segment) (*recipes.Recipe, error) {
-	key := fmt.Sprint(seg.Name, seg.Params, seg.Results, seg.Sections)
+	key := fmt.Sprint(seg.Name, seg.Params, seg.Results, seg.Sections, len(seg.Inner))
 	if r := p.emitted[key]; r != nil {
 		return r, nil
 	}
@@ -251,6 +341,40 @@ type sectionList struct {
 	sections []recipes.Section
 	bindings []recipes.Binding
 	groups   []*group // nil where the binding is final
+
+	stored []*ir.Param      // weights and states of the launch, by parameter
+	runs   []run            // of weights and states
+	temps  []run            // of the callee's parameters, of values of earlier launches
+	consts *group           // that holds the launch's constants
+	bases  map[*group]int64 // where what the launch uses of a run's group begins
+	blocks map[*interval]int
+}
+
+// sections places what a call needs.
+func (p *planner) sections(o *ir.Op) (s *sectionList, err error) {
+	s = &sectionList{stored: storedArgs(o), runs: callRuns(o), bases: map[*group]int64{}, blocks: map[*interval]int{}}
+	for _, r := range runsOf(o.Attr("callee").Func) {
+		if r[0].Kind == ir.Temp {
+			s.temps = append(s.temps, r)
+		}
+	}
+	if err := p.lay.place(s.stored, s.runs); err != nil {
+		return nil, err
+	}
+	if s.consts, err = p.lay.constants(s.stored, s.runs); err != nil {
+		return nil, err
+	}
+	for _, q := range s.stored {
+		if q == nil {
+			continue
+		}
+		if at := p.lay.placeOf(q, s.runs); at != nil && at.group.run {
+			if base, ok := s.bases[at.group]; !ok || at.offset < base {
+				s.bases[at.group] = at.offset
+			}
+		}
+	}
+	return s, nil
 }
 
 func (s *sectionList) add(name string, b recipes.Binding, g *group) int {
@@ -263,6 +387,16 @@ func (s *sectionList) add(name string, b recipes.Binding, g *group) int {
 // value gives a value of arena or carry a section of its own.
 func (s *sectionList) value(name string, b recipes.Binding) synapse.Slot {
 	return synapse.Slot{Section: s.add(name, b, nil)}
+}
+
+// block is a place in an interval of several values, which has one section.
+func (s *sectionList) block(iv *interval, offset int64) synapse.Slot {
+	i, ok := s.blocks[iv]
+	if !ok {
+		i = s.add(fmt.Sprintf("block%d", len(s.blocks)), recipes.Binding{Buffer: recipes.Arena, Offset: iv.offset}, nil)
+		s.blocks[iv] = i
+	}
+	return synapse.Slot{Section: i, Offset: offset - iv.offset}
 }
 
 // grouped is the section of a group of weights or states.
@@ -279,9 +413,9 @@ func (s *sectionList) grouped(b recipes.Buffer, at *place) synapse.Slot {
 		if n > 0 {
 			name = fmt.Sprintf("%s%d", b, n)
 		}
-		i = s.add(name, recipes.Binding{Buffer: b}, at.group)
+		i = s.add(name, recipes.Binding{Buffer: b, Offset: s.bases[at.group]}, at.group)
 	}
-	return synapse.Slot{Section: i, Offset: at.offset}
+	return synapse.Slot{Section: i, Offset: at.offset - s.bases[at.group]}
 }
 
 // inputs is the section of the host's inputs, which start the arena.
@@ -293,30 +427,32 @@ func (s *sectionList) inputs(offset int64) synapse.Slot {
 	return synapse.Slot{Section: i, Offset: offset}
 }
 
-func (p *planner) slot(s *sectionList, prm *ir.Param, a *ir.Value, consts *group) (synapse.Slot, error) {
+// slot is the place of parameter i of a launch.
+func (p *planner) slot(s *sectionList, i int, prm *ir.Param, a *ir.Value) (synapse.Slot, error) {
 	switch prm.Kind {
-	case ir.State:
-		st := p.stateOf(a)
-		b, err := bufferOf(st)
+	case ir.State, ir.Weight:
+		q := s.stored[i]
+		b, err := bufferOf(q)
 		if err != nil {
 			return synapse.Slot{}, err
 		}
-		return s.grouped(b, p.lay.states[st.Name]), nil
-	case ir.Weight:
-		at := p.lay.find(a.Param)
-		if isConst(a.Param) {
-			at = consts.consts[constOf(a.Param)]
+		at := p.lay.placeOf(q, s.runs)
+		if at == nil && isConst(q) {
+			at = s.consts.consts[constOf(q)]
 		}
 		if at == nil {
-			return synapse.Slot{}, fmt.Errorf("weight %%%s has no place", a.Param.Name)
+			return synapse.Slot{}, fmt.Errorf("%s %%%s has no place", prm.Kind, q.Name)
 		}
-		return s.grouped(recipes.Weights, at), nil
+		return s.grouped(b, at), nil
 	case ir.Host:
 		return s.inputs(p.values[a].Offset), nil
 	}
 	b := p.values[a]
 	if b == nil {
 		return synapse.Slot{}, fmt.Errorf("the value has no place")
+	}
+	if iv := p.blocks[a]; iv != nil && slices.ContainsFunc(s.temps, func(r run) bool { return slices.Contains(r, prm) }) {
+		return s.block(iv, b.Offset), nil
 	}
 	return s.value(prm.Name, *b), nil
 }

@@ -106,6 +106,12 @@ func @f(
 ) -> (output y: f32[4, 8]) {
 `, `  return %2
 }`},
+	"fuse-qkvr": {`module @example {level = model, tp = 2}
+func @f(
+  input %x: bf16[4, 8], weight %q: bf16[8, 8]@shard(0, 2) = "q", weight %k: bf16[6, 8]@shard(0, 2) = "k", weight %v: bf16[6, 8]@shard(0, 2) = "v"
+) -> () {
+`, `  return
+}`},
 	"hoist-step-invariant": {`module @example {level = model, tp = 2}
 func @f(
   input %positions: i32[4],

@@ -22,6 +22,9 @@ func (c *setCheck) weights() error {
 		if !within(w.Offset, w.Bytes(), limit) {
 			return fmt.Errorf("weight %d (%s): %d bytes at byte %d of a weights buffer of %d", i, w.what(), w.Bytes(), w.Offset, limit)
 		}
+		if w.Part > 1 && !follows(c.set.Weights, i) || w.Part < 0 {
+			return fmt.Errorf("weight %d (%s): part %d of a run does not lie behind part %d", i, w.what(), w.Part, w.Part-1)
+		}
 		spans = append(spans, span{w.Offset, w.Offset + w.Bytes(), i})
 	}
 	sortSpans(spans)
@@ -32,6 +35,11 @@ func (c *setCheck) weights() error {
 		return fmt.Errorf("weights %d (%s) and %d (%s) share bytes", a, c.set.Weights[a].what(), b, c.set.Weights[b].what())
 	}
 	return nil
+}
+
+// follows reports whether the slot before weight i is the part of the run before it.
+func follows(ws []Weight, i int) bool {
+	return i > 0 && ws[i-1].Part == ws[i].Part-1 && ws[i-1].Offset+ws[i-1].Bytes() == ws[i].Offset
 }
 
 func (c *setCheck) weight(w *Weight, ranks int) error {

@@ -48,16 +48,20 @@ type Piece struct {
 }
 
 // NewPacking packs, for tp ranks, the slots for which packed is true. It is a
-// function of these slots alone.
+// function of these slots alone. Runs of slots must be packed.
 func NewPacking(weights []Weight, tp int, packed func(*Weight) bool) *Packing {
 	p := &Packing{}
 	var last *Run // that the next slot may still join
-	for _, w := range SlotsByOffset(weights) {
+	slots := SlotsByOffset(weights)
+	for i, w := range slots {
 		if !packed(w) {
 			last = nil
 			continue
 		}
-		copies := w.Copies(tp)
+		copies := runCopies(slots[i:], tp)
+		if w.Part > 1 && last != nil {
+			copies = last.Copies
+		}
 		if last == nil || last.Copies != copies || w.Offset-(last.Offset+last.Bytes) >= PackAlign {
 			p.Runs = append(p.Runs, Run{Offset: w.Offset, Copies: copies})
 			last = &p.Runs[len(p.Runs)-1]
@@ -70,6 +74,28 @@ func NewPacking(weights []Weight, tp int, packed func(*Weight) bool) *Packing {
 		p.Bytes = r.copyAt(r.Copies)
 	}
 	return p
+}
+
+// runCopies is the number of different contents that the first slot, and those that it
+// begins a run with, have together over tp ranks.
+func runCopies(slots []*Weight, tp int) int {
+	copies := slots[0].Copies(tp)
+	if slots[0].Part != 1 {
+		return copies
+	}
+	for _, w := range slots[1:] {
+		if w.Part < 2 {
+			break
+		}
+		switch n := w.Copies(tp); {
+		case copies%n == 0: // which of these a rank has says which of those
+		case n%copies == 0:
+			copies = n
+		default:
+			copies = tp
+		}
+	}
+	return copies
 }
 
 // SlotsByOffset sorts slots by their place in the weights buffer, without those

@@ -122,6 +122,9 @@ type Weight struct {
 	DType  dtype.Type `json:"dtype"` // as stored in the buffer
 	Shape  []int64    `json:"shape"` // the rank's part, row-major
 	Offset int64      `json:"offset"`
+	// Part numbers, from 1, the slots of a run: they lie behind each other without a
+	// gap, and nodes read them as one tensor. 0 is a slot by itself.
+	Part int `json:"part,omitempty"`
 }
 
 // Bytes is the size of the slot.

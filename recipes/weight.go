@@ -44,10 +44,10 @@ func (w *Weight) Copies(tp int) int {
 // Direct returns the bytes of a checkpoint tensor that are the slot of one of
 // tp ranks as they lie, and whether there are such: one run, of the slot's
 // type, that begins at a multiple of the element's size. If so for one rank,
-// then for all.
+// then for all. The slots of a run must lie together, so none of them is.
 func (w *Weight) Direct(t *safetensors.Tensor, rank, tp int) ([]byte, bool) {
 	r, err := NewWeightReader(w, t, rank, tp)
-	if err != nil || w.Tensor == "" || r.to != r.from || len(r.v.dims) > 1 || r.v.strides[0] != 1 {
+	if err != nil || w.Tensor == "" || w.Part > 0 || r.to != r.from || len(r.v.dims) > 1 || r.v.strides[0] != 1 {
 		return nil, false
 	}
 	size := int64(r.to.Size())

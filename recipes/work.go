@@ -1,6 +1,7 @@
 package recipes
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -29,18 +30,23 @@ var addressed = []string{"reshape", "expand_dims", "squeeze", "identity", "reint
 // Computes reports whether a node is a compute node.
 func (n *Node) Computes() bool { return !slices.Contains(addressed, n.GUID) }
 
-// Work adds up a plan. Values cross launches at the address where they are
-// written; a state is read and written as a whole.
+// Work adds up a plan. Values cross launches where their bytes are written.
 func (b *Bundle) Work(p *Plan) Work {
-	w := worker{depth: map[Binding]int{}, masks: map[Binding]bool{}}
+	w := worker{depth: map[Buffer]*depths{}, masks: map[Binding]bool{}}
+	for _, buffer := range Buffers() {
+		w.depth[buffer] = &depths{}
+	}
 	for i := range p.Steps {
 		if c := p.Steps[i].Collective; c != nil {
+			bytes := c.Count * int64(c.DType.Size())
+			out := bytes
 			if c.Kind == AllReduce {
 				w.AllReduces++
 			} else {
 				w.AllGathers++
+				out *= int64(b.Manifest.Deployment.TensorParallel)
 			}
-			w.depth[Binding{Arena, c.Out}] = w.depth[Binding{Arena, c.In}]
+			w.depth[Arena].write(c.Out, out, w.depth[Arena].read(c.In, bytes))
 			continue
 		}
 		w.launch(p.Steps[i].Launch, b.Recipes[p.Steps[i].Launch.Recipe])
@@ -50,8 +56,48 @@ func (b *Bundle) Work(p *Plan) Work {
 
 type worker struct {
 	Work
-	depth map[Binding]int  // of what lies at an address
+	depth map[Buffer]*depths
 	masks map[Binding]bool // that are counted
+}
+
+// depths says of the bytes of a buffer how long the chain is that ends in them.
+type depths struct{ list []depthSpan } // sorted, without overlap
+
+type depthSpan struct {
+	lo, hi int64
+	depth  int
+}
+
+// from is the number of the first span that ends behind an offset.
+func (d *depths) from(lo int64) int {
+	i, _ := slices.BinarySearchFunc(d.list, lo, func(s depthSpan, lo int64) int { return cmp.Compare(s.hi, lo+1) })
+	return i
+}
+
+func (d *depths) read(lo, bytes int64) int {
+	deepest := 0
+	for _, s := range d.list[d.from(lo):] {
+		if s.lo >= lo+bytes {
+			break
+		}
+		deepest = max(deepest, s.depth)
+	}
+	return deepest
+}
+
+func (d *depths) write(lo, bytes int64, depth int) {
+	hi, at := lo+bytes, d.from(lo)
+	end := at
+	now := []depthSpan{{lo, hi, depth}}
+	for ; end < len(d.list) && d.list[end].lo < hi; end++ {
+		if s := d.list[end]; s.lo < lo {
+			now = slices.Insert(now, 0, depthSpan{s.lo, lo, s.depth})
+		}
+		if s := d.list[end]; s.hi > hi {
+			now = append(now, depthSpan{hi, s.hi, s.depth})
+		}
+	}
+	d.list = slices.Replace(d.list, at, end, now...)
 }
 
 func (w *worker) launch(l *Launch, r *Recipe) {
@@ -75,7 +121,7 @@ func (w *worker) launch(l *Launch, r *Recipe) {
 			case r.Tensors[t].Section == Workspace:
 				d = max(d, depth[t])
 			default:
-				d = max(d, w.depth[at(t)])
+				d = max(d, w.depth[at(t).Buffer].read(at(t).Offset, r.Tensors[t].Bytes()))
 			}
 		}
 		for _, j := range n.After {
@@ -92,7 +138,7 @@ func (w *worker) launch(l *Launch, r *Recipe) {
 			if r.Tensors[t].Section == Workspace {
 				depth[t] = d
 			} else {
-				w.depth[at(t)] = d
+				w.depth[at(t).Buffer].write(at(t).Offset, r.Tensors[t].Bytes(), d)
 			}
 		}
 	}

@@ -1,9 +1,11 @@
 package recipes
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"quill/recipes/dtype"
 )
@@ -37,7 +39,9 @@ func TestWork(t *testing.T) {
 	launch := func(h byte, arena, kv int64) Step {
 		return Step{Launch: &Launch{Recipe: Hash{h}, Bindings: []Binding{{Arena, arena}, {KV, kv}}}}
 	}
-	reduce := func(in, out int64) Step { return Step{Collective: &Collective{Kind: AllReduce, In: in, Out: out}} }
+	reduce := func(in, out int64) Step {
+		return Step{Collective: &Collective{Kind: AllReduce, DType: dtype.F32, Count: 4, In: in, Out: out}}
+	}
 
 	p := &Plan{Steps: []Step{launch(1, 128, 0)}}
 	require.Equal(t, Work{Launches: 1, Nodes: 5, Compute: 4, Chain: 2}, b.Work(p))
@@ -70,4 +74,24 @@ func TestWork(t *testing.T) {
 
 	p.Steps = append(p.Steps, Step{Collective: &Collective{Kind: AllGather}})
 	require.Equal(t, 1, b.Work(p).AllGathers)
+}
+
+// Of what bytes hold the last write counts, byte by byte.
+func TestDepths(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var d depths
+		want := make([]int, 64)
+		for range rapid.IntRange(1, 30).Draw(t, "writes") {
+			lo, bytes, depth := rapid.IntRange(0, 60).Draw(t, "lo"), rapid.IntRange(1, 8).Draw(t, "bytes"), rapid.IntRange(0, 9).Draw(t, "depth")
+			d.write(int64(lo), int64(bytes), depth)
+			for i := lo; i < min(lo+bytes, len(want)); i++ {
+				want[i] = depth
+			}
+			for at := range want {
+				n := min(3, len(want)-at)
+				require.Equal(t, slices.Max(want[at:at+n]), d.read(int64(at), int64(n)))
+			}
+		}
+	})
 }

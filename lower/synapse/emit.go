@@ -30,6 +30,9 @@ type Segment struct {
 	Sections []recipes.Section // sizes are computed
 	Params   []Slot
 	Results  []Slot
+	// Inner places values that the segment computes and of which some results are
+	// parts: those lie in it.
+	Inner map[*ir.Value]Slot
 }
 
 // Emit lowers a segment. The error names the op, where it comes from and what
@@ -40,6 +43,8 @@ func Emit(s Segment) (*recipes.Recipe, error) {
 		tensors: map[*ir.Value]int{},
 		slots:   map[*ir.Value]Slot{},
 		reads:   map[Slot][]int{},
+		views:   map[*ir.Value]bool{},
+		writes:  map[Slot]int{},
 	}
 	for i, p := range s.Fn.Params {
 		t, err := e.persistent(p.Name, p.Value.Type, s.Params[i])
@@ -48,12 +53,16 @@ func Emit(s Segment) (*recipes.Recipe, error) {
 		}
 		e.tensors[p.Value] = t
 		e.slots[p.Value] = s.Params[i]
+		e.views[p.Value] = p.Kind != ir.State
 	}
+	e.inner(s)
 	for i, v := range s.Fn.Return {
 		if _, ok := e.slots[v]; ok {
 			return nil, fmt.Errorf("result %s is returned twice or is a parameter", s.Fn.Results[i].Name)
 		}
-		e.slots[v] = s.Results[i]
+		if !e.parts[v] {
+			e.slots[v] = s.Results[i]
+		}
 	}
 	for _, o := range s.Fn.Ops {
 		if err := e.op(o); err != nil {
@@ -77,11 +86,99 @@ type emitter struct {
 	r       *recipes.Recipe
 	tensors map[*ir.Value]int
 	slots   map[*ir.Value]Slot // of persistent values
+	// views are values that lie in parameters which nothing writes.
+	views map[*ir.Value]bool
+	// parts are results that lie in a value which is stored, skip the ops that compute
+	// nothing else.
+	parts map[*ir.Value]bool
+	skip  map[*ir.Op]bool
 	// reads holds the nodes that have read a state slot since its last update:
-	// the update in place must wait for them.
-	reads map[Slot][]int
+	// the update in place must wait for them. writes holds the node that updated a slot
+	// through a tensor that spans several: no tensor connects it with what follows.
+	reads  map[Slot][]int
+	writes map[Slot]int
 
 	origin string
+}
+
+// inner places values of which results are parts. What is computed for such results
+// only need not be.
+func (e *emitter) inner(s Segment) {
+	e.parts, e.skip = map[*ir.Value]bool{}, map[*ir.Op]bool{}
+	if len(s.Inner) == 0 {
+		return
+	}
+	for v, at := range s.Inner {
+		e.slots[v] = at
+	}
+	for _, v := range s.Fn.Return {
+		e.parts[v] = isPart(s, v)
+	}
+	read := map[*ir.Value]bool{} // by an op that is not skipped
+	for _, o := range slices.Backward(s.Fn.Ops) {
+		if len(o.Results) == 1 && isPart(s, o.Results[0]) && !read[o.Results[0]] {
+			e.skip[o] = true
+			continue
+		}
+		for _, a := range o.Args {
+			read[a] = true
+		}
+	}
+}
+
+// isPart reports whether a value is made of a placed one by slices and reshapes.
+func isPart(s Segment, v *ir.Value) bool {
+	for v.Def != nil && (v.Def.Name() == "slice" || v.Def.Name() == "reshape") {
+		v = v.Def.Args[0]
+		if _, ok := s.Inner[v]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// view makes a value of one that lies in parameters, if it is one: no node is needed.
+// The operands' bytes must be those of the result, one after the other.
+func (e *emitter) view(o *ir.Op) (bool, error) {
+	if len(o.Results) != 1 {
+		return false, nil
+	}
+	v := o.Results[0]
+	if _, stored := e.slots[v]; stored || v.Type.Rank() > maxRank {
+		return false, nil // a result is written where it belongs
+	}
+	switch {
+	case o.Name() == "reshape":
+	case o.Name() == "concat" && o.Int("axis") == 0:
+	default:
+		return false, nil
+	}
+	if !e.adjacent(o.Args) {
+		return false, nil
+	}
+	at := e.slots[o.Args[0]]
+	t, err := e.persistent(fmt.Sprintf("v%d", len(e.r.Tensors)), v.Type, at)
+	if err != nil {
+		return false, err
+	}
+	e.tensors[v], e.slots[v], e.views[v] = t, at, true
+	return true, nil
+}
+
+// adjacent reports whether values lie in parameters, one behind the other.
+func (e *emitter) adjacent(list []*ir.Value) bool {
+	for i, v := range list {
+		if !e.views[v] {
+			return false
+		}
+		if i > 0 {
+			before := e.slots[list[i-1]]
+			if e.slots[v] != (Slot{before.Section, before.Offset + e.r.Tensors[e.tensors[list[i-1]]].Bytes()}) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // maxRank is the largest rank of a node's operands on the compute engines.
@@ -152,6 +249,12 @@ func (e *emitter) op(o *ir.Op) error {
 		return fmt.Errorf("has no Synapse form")
 	}
 	e.origin = o.Loc.String()
+	if e.skip[o] {
+		return nil
+	}
+	if done, err := e.view(o); done || err != nil {
+		return err
+	}
 	outs := make([]int, len(o.Results))
 	for i, r := range o.Results {
 		t, err := e.result(r)
@@ -176,14 +279,33 @@ func (e *emitter) trackState(o *ir.Op, first int) {
 	if !o.Def.Has(ops.StateRead) && !o.Def.Has(ops.StateWrite) {
 		return
 	}
-	slot := e.slots[o.Args[0]]
 	last := len(e.r.Nodes) - 1
-	if o.Def.Has(ops.StateRead) {
-		e.reads[slot] = append(e.reads[slot], last)
-		return
+	for i, a := range o.Args {
+		if !o.Def.TakesState(i) {
+			continue
+		}
+		slot := e.slots[a]
+		if w, ok := e.writes[slot]; ok {
+			e.after(first, w)
+		}
+		if o.Def.Has(ops.StateRead) {
+			e.reads[slot] = append(e.reads[slot], last)
+			continue
+		}
+		for _, r := range e.reads[slot] {
+			e.after(first, r)
+		}
+		delete(e.reads, slot)
 	}
-	e.r.Nodes[first].After = e.reads[slot]
-	delete(e.reads, slot)
+}
+
+// after makes all nodes from the first one on wait for another one.
+func (e *emitter) after(first, n int) {
+	for i := first; i < len(e.r.Nodes); i++ {
+		if node := &e.r.Nodes[i]; !slices.Contains(node.After, n) {
+			node.After = append(node.After, n)
+		}
+	}
 }
 
 // Parameter structures, by the names of the public headers.

@@ -2,6 +2,7 @@ package synapse
 
 import (
 	"fmt"
+	"slices"
 
 	"quill/ir"
 	"quill/recipes"
@@ -43,6 +44,7 @@ var rules = map[string]rule{
 	"gather":          gatherRule,
 	"gather_elements": gatherElementsRule,
 	"matmul":          matmulRule,
+	"matmul_joined":   matmulJoinedRule,
 
 	"rms_norm":   rmsNormRule,
 	"short_conv": shortConvRule,
@@ -55,6 +57,9 @@ var rules = map[string]rule{
 	"conv_read":  convReadRule,
 	"kv_write":   writeRule,
 	"conv_write": writeRule,
+
+	"conv_reads":  convReadsRule,
+	"conv_writes": convWritesRule,
 
 	"graph_break": func(*emitter, *ir.Op, []int) error { return nil },
 }
@@ -213,6 +218,62 @@ func matmulRule(e *emitter, o *ir.Op, outs []int) error {
 	return nil
 }
 
+// matmulJoinedRule multiplies by all weights at once where they lie behind each other,
+// and takes the product apart.
+func matmulJoinedRule(e *emitter, o *ir.Op, outs []int) error {
+	x, weights := e.arg(o, 0), o.Args[1:]
+	inner, rows := e.dims(x)[0], e.dims(x)[1]
+	gemm := func(w, y int) {
+		e.node("gemm", params("synGEMMParams", intField("transpose_a", recipes.U8, 0), intField("transpose_b", recipes.U8, 1)), []int{x, w}, []int{y})
+	}
+	at, end := make([]int64, len(weights)), int64(0) // columns
+	for i, w := range weights {
+		at[i] = end
+		end += e.r.Tensors[e.tensors[w]].Elems() / inner
+	}
+	at = append(at, end)
+	whole := recipes.Absent
+	if e.adjacent(weights) {
+		whole = e.temp(e.dtype(outs[0]), end, rows)
+		gemm(e.span(weights[0], inner, end), whole)
+	}
+	for i, w := range weights {
+		y := outs[i]
+		if len(e.dims(y)) > 2 { // several matrices are one with all their rows
+			y = e.temp(e.dtype(y), at[i+1]-at[i], rows)
+		}
+		if whole == recipes.Absent {
+			gemm(e.reshape(e.tensors[w], inner, at[i+1]-at[i]), y)
+		} else {
+			e.slice(whole, y, 0, at[i], at[i+1])
+		}
+		if y != outs[i] {
+			e.node("reshape", nil, []int{y}, []int{outs[i]})
+		}
+	}
+	return nil
+}
+
+// span is a tensor of other dims where a parameter begins, which may take in those
+// behind it.
+func (e *emitter) span(first *ir.Value, ds ...int64) int {
+	base := e.r.Tensors[e.tensors[first]]
+	e.r.Tensors = append(e.r.Tensors, recipes.Tensor{
+		Name: fmt.Sprintf("%s.span%d", base.Name, len(e.r.Tensors)), DType: base.DType, Dims: ds, Section: base.Section, Offset: base.Offset,
+	})
+	return len(e.r.Tensors) - 1
+}
+
+// reshape is a tensor in other dims, itself if it has them.
+func (e *emitter) reshape(t int, ds ...int64) int {
+	if slices.Equal(e.dims(t), ds) {
+		return t
+	}
+	y := e.temp(e.dtype(t), ds...)
+	e.node("reshape", nil, []int{t}, []int{y})
+	return y
+}
+
 func rmsNormRule(e *emitter, o *ir.Op, outs []int) error {
 	x := e.arg(o, 0)
 	inv := append([]int64{1}, e.dims(x)[1:]...)
@@ -297,24 +358,32 @@ func (e *emitter) convUnrolled(x, w int, taps int64, out []int64) int {
 	return sum
 }
 
-// moeRule gives the fused node one tensor per expert and matrix: views into
-// the weights' section, so nothing is copied.
+// moeRule gives the fused node one tensor per expert and matrix, all w13 first: views
+// into the weights' section, so nothing is copied.
 func moeRule(e *emitter, o *ir.Op, outs []int) error {
-	w13, w2 := e.arg(o, 3), e.arg(o, 4)
 	for _, v := range o.Args[3:] {
 		if v.Param == nil {
 			return fmt.Errorf("expert weights are computed in the segment; want them as stored")
 		}
 	}
-	d13, d2 := e.dims(w13), e.dims(w2) // {H, F, 2, E} and {F, H, E}
-	experts := d2[2]
 	in := []int{e.arg(o, 0), e.arg(o, 1), e.arg(o, 2)}
-	for i := range experts {
-		in = append(in, e.view(w13, i, d13[0], d13[1]*d13[2]))
+	experts := int64(0)
+	for first := range 2 {
+		for b := 3 + first; b < len(o.Args); b += 2 {
+			t := e.arg(o, b)
+			d := e.dims(t) // {H, F, 2, E} or {F, H, E}
+			last := len(d) - 1
+			rows := int64(1)
+			for _, n := range d[1:last] {
+				rows *= n
+			}
+			for i := range d[last] {
+				in = append(in, e.matrix(t, i, d[0], rows))
+			}
+			experts += d[last]
+		}
 	}
-	for i := range experts {
-		in = append(in, e.view(w2, i, d2[0], d2[1]))
-	}
+	experts /= 2
 	e.node(e.typed("moe", outs[0]), params("ns_MoeKernel::ParamsV2",
 		recipes.Field{Name: "activation", Type: recipes.Enum, Sym: "silu"},
 		intField("experts_min", recipes.I32, 0), intField("experts_max", recipes.I32, experts-1),
@@ -322,8 +391,8 @@ func moeRule(e *emitter, o *ir.Op, outs []int) error {
 	return nil
 }
 
-// view is the i-th matrix of a persistent tensor.
-func (e *emitter) view(t int, i int64, ds ...int64) int {
+// matrix is the i-th matrix of a persistent tensor.
+func (e *emitter) matrix(t int, i int64, ds ...int64) int {
 	base := e.r.Tensors[t]
 	v := recipes.Tensor{Name: fmt.Sprintf("%s.%d", base.Name, i), DType: base.DType, Dims: ds, Section: base.Section}
 	v.Offset = base.Offset + i*v.Bytes()
@@ -401,17 +470,89 @@ func convReadRule(e *emitter, o *ir.Op, outs []int) error {
 	return nil
 }
 
+// convReadsRule gathers from all states at once where they lie behind each other.
+func convReadsRule(e *emitter, o *ir.Op, outs []int) error {
+	idx, states := e.arg(o, 0), o.Args[1:]
+	d := e.dims(e.tensors[states[0]]) // {C, K−1, blocks}
+	if e.behind(states) {
+		e.gather(e.span(states[0], append(slices.Clone(d), int64(len(states)))...), idx, outs[0], 2)
+		return nil
+	}
+	parts := make([]int, len(states))
+	for i, s := range states {
+		rows := e.temp(e.dtype(outs[0]), d[0], d[1], e.dims(idx)[0])
+		e.gather(e.tensors[s], idx, rows, 2)
+		parts[i] = e.reshape(rows, append(slices.Clone(e.dims(rows)), 1)...)
+	}
+	e.node("concat", params("synConcatenateParams", intField("axis", recipes.U32, 3)), parts, outs)
+	return nil
+}
+
+// convWritesRule updates all states at once where they lie behind each other: rows of
+// state i are then i·blocks further.
+func convWritesRule(e *emitter, o *ir.Op, outs []int) error {
+	idx, values, states := e.arg(o, 0), e.arg(o, 1), o.Args[2:]
+	n, rows := int64(len(states)), e.dims(idx)[0]
+	d := e.dims(e.tensors[states[0]])
+	for i, s := range states {
+		if err := e.inPlace(s, o.Results[i], outs[i]); err != nil {
+			return err
+		}
+	}
+	copyRows := func(state, idx, values, next int) int {
+		return e.node(e.typed("index_copy_fwd", state), params("ns_IndexCopy::Params", intField("axis", recipes.I32, 0)), []int{state, idx, values}, []int{next})
+	}
+	if !e.behind(states) {
+		for i, s := range states {
+			part := e.temp(e.dtype(values), d[0], d[1], rows, 1)
+			e.slice(values, part, 3, int64(i), int64(i+1))
+			copyRows(e.tensors[s], idx, e.reshape(part, d[0], d[1], rows), outs[i])
+		}
+		return nil
+	}
+	first := e.temp(dtype.I32, n)
+	e.node("range_i32", params("ns_RangeKernel::Params",
+		intField("start", recipes.I32, 0), intField("limit", recipes.I32, n*d[2]), intField("delta", recipes.I32, d[2])), nil, []int{first})
+	all := e.temp(dtype.I32, rows, n)
+	e.node("add_fwd_i32", nil, []int{e.reshape(first, 1, n), e.reshape(idx, rows, 1)}, []int{all})
+	whole := []int64{d[0], d[1], d[2] * n}
+	node := copyRows(e.span(states[0], whole...), e.reshape(all, rows*n), e.reshape(values, d[0], d[1], rows*n), e.span(states[0], whole...))
+	for _, s := range states {
+		e.writes[e.slots[s]] = node
+	}
+	return nil
+}
+
+// behind reports whether states lie one behind the other.
+func (e *emitter) behind(states []*ir.Value) bool {
+	for i, s := range states[1:] {
+		before := e.slots[states[i]]
+		if e.slots[s] != (Slot{before.Section, before.Offset + e.r.Tensors[e.tensors[states[i]]].Bytes()}) {
+			return false
+		}
+	}
+	return true
+}
+
+// inPlace puts the next version of a state where the state is.
+func (e *emitter) inPlace(state, next *ir.Value, out int) error {
+	s, t := &e.r.Tensors[e.tensors[state]], &e.r.Tensors[out]
+	if t.Section != s.Section || t.Offset != s.Offset {
+		if _, leaves := e.slots[next]; leaves {
+			return fmt.Errorf("the next version of the state lives at section %d offset %d, the state at section %d offset %d", t.Section, t.Offset, s.Section, s.Offset)
+		}
+		t.Section, t.Offset = s.Section, s.Offset // an inner version
+	}
+	e.slots[next] = Slot{s.Section, s.Offset}
+	return nil
+}
+
 // writeRule updates a state in place: the result lives where the state does.
 func writeRule(e *emitter, o *ir.Op, outs []int) error {
-	state := e.arg(o, 0)
-	s, out := &e.r.Tensors[state], &e.r.Tensors[outs[0]]
-	if out.Section != s.Section || out.Offset != s.Offset {
-		if _, leaves := e.slots[o.Results[0]]; leaves {
-			return fmt.Errorf("the next version of the state lives at section %d offset %d, the state at section %d offset %d", out.Section, out.Offset, s.Section, s.Offset)
-		}
-		out.Section, out.Offset = s.Section, s.Offset // an inner version
+	if err := e.inPlace(o.Args[0], o.Results[0], outs[0]); err != nil {
+		return err
 	}
-	e.slots[o.Results[0]] = Slot{s.Section, s.Offset}
+	state := e.arg(o, 0)
 	e.node(e.typed("index_copy_fwd", state), params("ns_IndexCopy::Params", intField("axis", recipes.I32, 0)),
 		[]int{state, e.arg(o, 1), e.arg(o, 2)}, outs)
 	return nil

@@ -1,0 +1,175 @@
+package lower
+
+import (
+	"slices"
+
+	"quill/ir"
+)
+
+// A run is a list of parameters of a segment that an op of it reads as one, so that
+// they should lie behind each other in memory, without a gap:
+//
+//	concat along axis 0, matmul_joined   weights, or values of earlier segments
+//	conv_reads, conv_writes              states
+//
+// Where they do, the op needs no copy (lower/synapse). Where they cannot, nodes put
+// them together.
+type run []*ir.Param
+
+// runsOf lists the runs of a segment. A parameter is in one run at most.
+func runsOf(f *ir.Func) []run {
+	var runs []run
+	for _, o := range f.Ops {
+		var r run
+		switch o.Name() {
+		case "concat":
+			if o.Int("axis") == 0 {
+				r = joined(o.Args)
+			}
+		case "matmul_joined":
+			r = joined(o.Args[1:])
+		case "conv_reads", "conv_writes":
+			for _, a := range o.Args[o.Def.FirstState():] {
+				r = append(r, rootOf(a))
+			}
+		}
+		if len(r) < 2 || !r.alike() {
+			continue
+		}
+		runs = addRun(runs, r)
+	}
+	return runs
+}
+
+// rootOf is the parameter that a state version started as.
+func rootOf(v *ir.Value) *ir.Param {
+	for v.Param == nil {
+		v = v.Prior()
+	}
+	return v.Param
+}
+
+// joined lists the parameters whose elements are, one after the other, those of some
+// values; nil where there are others too.
+func joined(args []*ir.Value) run {
+	var r run
+	for _, a := range args {
+		var more run
+		switch {
+		case a.Param != nil:
+			more = run{a.Param}
+		case a.Def.Name() == "reshape", a.Def.Name() == "concat" && a.Def.Int("axis") == 0:
+			more = joined(a.Def.Args)
+		}
+		if more == nil {
+			return nil
+		}
+		r = append(r, more...)
+	}
+	return r
+}
+
+// alike reports whether all parameters are different and of one kind.
+func (r run) alike() bool {
+	for i, p := range r {
+		if p.Kind != r[0].Kind || p.Kind == ir.Host || p.Kind == ir.Carry {
+			return false
+		}
+		if slices.Contains(r[:i], p) {
+			return false
+		}
+	}
+	return true
+}
+
+// addRun adds a run, which may hold others, or be in one. Of two that overlap
+// otherwise the first counts.
+func addRun(runs []run, r run) []run {
+	kept := runs[:0:0]
+	for _, s := range runs {
+		switch {
+		case s.within(r): // the new one says more
+		case r.within(s):
+			return runs
+		case slices.ContainsFunc(r, func(p *ir.Param) bool { return slices.Contains(s, p) }):
+			return runs
+		default:
+			kept = append(kept, s)
+		}
+	}
+	return append(kept, r)
+}
+
+// within reports whether r is a part of s.
+func (r run) within(s run) bool {
+	for i := 0; i+len(r) <= len(s); i++ {
+		if slices.Equal(r, s[i:i+len(r)]) {
+			return true
+		}
+	}
+	return false
+}
+
+// parts says that results of a segment are parts of one value of it, so that this
+// lives where they do and nothing needs to be copied.
+type parts struct {
+	root    *ir.Value
+	bytes   int64         // of the root
+	offsets map[int]int64 // of results, by number
+}
+
+// partsOf finds the results of a segment of concrete sizes that are contiguous parts
+// of a value that the segment computes and does not return.
+func partsOf(f *ir.Func) ([]parts, error) {
+	var list []parts
+	for i, v := range f.Return {
+		root, offset, ok := partOf(v)
+		if !ok || root.Def == nil || root.Param != nil || slices.Contains(f.Return, root) || f.Results[i].Kind != ir.Temp {
+			continue
+		}
+		bytes, err := typeBytes(root.Type)
+		if err != nil {
+			return nil, err
+		}
+		at := slices.IndexFunc(list, func(p parts) bool { return p.root == root })
+		if at < 0 {
+			at = len(list)
+			list = append(list, parts{root: root, bytes: bytes, offsets: map[int]int64{}})
+		}
+		list[at].offsets[i] = offset
+	}
+	return slices.DeleteFunc(list, func(p parts) bool { return len(p.offsets) < 2 }), nil
+}
+
+// partOf is the value that v is a contiguous part of, by slices of outer axes and
+// reshapes, and where it begins, in bytes; ok is false when v is no such part.
+func partOf(v *ir.Value) (root *ir.Value, offset int64, ok bool) {
+	for v.Def != nil {
+		switch v.Def.Name() {
+		case "reshape":
+		case "slice":
+			x := v.Def.Args[0].Type
+			inner := int64(x.DType.Size())
+			for i, d := range x.Shape {
+				n, known := d.Const()
+				axis := int(v.Def.Int("axis"))
+				switch {
+				case !known || i < axis && n != 1:
+					return nil, 0, false
+				case i > axis:
+					inner *= n
+				}
+			}
+			start, known := v.Def.Attr("start").Dim.Const()
+			if !known {
+				return nil, 0, false
+			}
+			offset += start * inner
+			ok = true
+		default:
+			return v, offset, ok
+		}
+		v = v.Def.Args[0]
+	}
+	return v, offset, false
+}
