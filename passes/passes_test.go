@@ -106,6 +106,13 @@ func @f(
 ) -> (output y: f32[4, 8]) {
 `, `  return %2
 }`},
+	"join-experts": {`module @example {level = model, tp = 1}
+func @f(
+  input %x: f32[3, 8], input %z: f32[3, 5], weight %bias: f32[4] = "bias", weight %w13: f32[4, 2, 6, 8] = "w13", weight %w2: f32[4, 8, 6] = "w2",
+  weight %s13: f32[1, 2, 6, 8] = "s13", weight %s2: f32[1, 8, 6] = "s2"
+) -> (output y: f32[3, 8]) {
+`, `  return %26
+}`},
 	"fuse-qkvr": {`module @example {level = model, tp = 2}
 func @f(
   input %x: bf16[4, 8], weight %q: bf16[8, 8]@shard(0, 2) = "q", weight %k: bf16[6, 8]@shard(0, 2) = "k", weight %v: bf16[6, 8]@shard(0, 2) = "v"
