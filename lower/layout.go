@@ -99,7 +99,7 @@ func (l *layout) reserve(mods []*ir.Module) error {
 			if o.Name() != "call" {
 				continue
 			}
-			if err := l.place(storedArgs(o), callRuns(o)); err != nil {
+			if _, err := l.place(storedArgs(o), callRuns(o)); err != nil {
 				return fmt.Errorf("%s: %w", o.Loc, err)
 			}
 		}
@@ -168,12 +168,12 @@ func (l *layout) stateRun(r run) error {
 	return nil
 }
 
-// weightRun places weights behind each other without a gap: in the launch's group g
+// weightRun places weights behind each other without a gap: in the launch's group
 // if no launch uses a part of them only, else in a group of their own, as a copy.
-func (l *layout) weightRun(r run, g func() *group) error {
+func (l *layout) weightRun(r run, launch func() *group) ([]*place, error) {
 	key := runKey(r)
-	if l.runs[key] != nil {
-		return nil
+	if at := l.runs[key]; at != nil {
+		return at, nil
 	}
 	whole := true
 	for _, p := range r {
@@ -181,29 +181,30 @@ func (l *layout) weightRun(r run, g func() *group) error {
 	}
 	var to *group
 	if whole {
-		to = g()
+		to = launch()
 	} else {
 		to = l.newGroup(recipes.Weights)
 		to.run = true
 	}
 	end := to.size
+	places := make([]*place, len(r))
 	for i, p := range r {
 		n, err := typeBytes(p.Value.Type)
 		if err != nil {
-			return fmt.Errorf("%%%s: %w", p.Name, err)
+			return nil, fmt.Errorf("%%%s: %w", p.Name, err)
 		}
-		at := &place{to, end}
+		places[i] = &place{to, end}
 		end += n
-		l.runs[key] = append(l.runs[key], at)
 		if whole {
-			l.weights[weightKey(p)] = at
+			l.weights[weightKey(p)] = places[i]
 		}
 		w := weightOf(p)
 		w.Part = i + 1
-		l.list = append(l.list, weightSlot{w, at})
+		l.list = append(l.list, weightSlot{w, places[i]})
 	}
 	to.size = align(end)
-	return nil
+	l.runs[key] = places
+	return places, nil
 }
 
 func runKey(r run) string {
@@ -250,9 +251,11 @@ func stateBuffer(name string) (recipes.Buffer, error) {
 	return "", fmt.Errorf("state %%%s belongs to no buffer: its name begins with neither \"kv.\" nor \"conv.\"", name)
 }
 
-// place gives the weights and states of one launch that have no place yet one, in a
-// new group of their buffer.
-func (l *layout) place(args []*ir.Param, runs []run) error {
+// place finds the places of the weights, constants and states of one launch. Those that
+// have none yet get one, in a new group of their buffer; constants that are in no run
+// get theirs in the newest group of weights that the launch uses. (What it shares with
+// other launches was placed with the first of them, so its own group is the newest.)
+func (l *layout) place(args []*ir.Param, runs []run) (map[*ir.Param]*place, error) {
 	open := map[recipes.Buffer]*group{}
 	to := func(b recipes.Buffer) *group {
 		if open[b] == nil {
@@ -260,46 +263,57 @@ func (l *layout) place(args []*ir.Param, runs []run) error {
 		}
 		return open[b]
 	}
-	for i, p := range args {
-		if p == nil || slices.Contains(args[:i], p) {
+	places := map[*ir.Param]*place{}
+	var newest *group // of weights; not a run, if there is another one
+	for _, p := range args {
+		if p == nil || places[p] != nil {
 			continue
 		}
-		for _, r := range runs {
-			if r[0].Kind == ir.Weight && slices.Contains(r, p) {
-				if err := l.weightRun(r, func() *group { return to(recipes.Weights) }); err != nil {
-					return err
+		if err := l.placeRuns(p, runs, places, func() *group { return to(recipes.Weights) }); err != nil {
+			return nil, err
+		}
+		if places[p] == nil && !isConst(p) {
+			if places[p] = l.find(p); places[p] == nil {
+				b, err := bufferOf(p)
+				if err != nil {
+					return nil, err
+				}
+				if places[p], err = l.add(p, to(b)); err != nil {
+					return nil, fmt.Errorf("%%%s: %w", p.Name, err)
 				}
 			}
 		}
-		if isConst(p) || l.placeOf(p, runs) != nil {
+		if p.Kind != ir.Weight || places[p] == nil {
 			continue
 		}
-		b, err := bufferOf(p)
+		if g := places[p].group; newest == nil || newest.run && !g.run || newest.run == g.run && g.number > newest.number {
+			newest = g
+		}
+	}
+	return places, l.constants(args, places, newest)
+}
+
+// placeRuns places the runs of weights that a parameter begins or is in.
+func (l *layout) placeRuns(p *ir.Param, runs []run, places map[*ir.Param]*place, launch func() *group) error {
+	for _, r := range runs {
+		if r[0].Kind != ir.Weight || !slices.Contains(r, p) {
+			continue
+		}
+		at, err := l.weightRun(r, launch)
 		if err != nil {
 			return err
 		}
-		if _, err := l.add(p, to(b)); err != nil {
-			return fmt.Errorf("%%%s: %w", p.Name, err)
+		for i, q := range r {
+			places[q] = at[i]
 		}
 	}
 	return nil
 }
 
-// constants places a launch's constants that are in no run in its group of weights: the
-// newest that it uses. (What it shares with other launches was placed with the first
-// of them, so its own group is the newest.)
-func (l *layout) constants(args []*ir.Param, runs []run) (*group, error) {
-	var g *group
+// constants places a launch's constants that have no place in a group.
+func (l *layout) constants(args []*ir.Param, places map[*ir.Param]*place, g *group) error {
 	for _, p := range args {
-		if p == nil || p.Kind == ir.State || isConst(p) {
-			continue
-		}
-		if own := l.placeOf(p, runs).group; g == nil || g.run && !own.run || own.run == g.run && own.number > g.number {
-			g = own
-		}
-	}
-	for _, p := range args {
-		if p == nil || !isConst(p) || l.placeOf(p, runs) != nil {
+		if p == nil || places[p] != nil {
 			continue
 		}
 		if g == nil {
@@ -308,14 +322,15 @@ func (l *layout) constants(args []*ir.Param, runs []run) (*group, error) {
 			}
 			g = l.loose
 		}
-		if g.consts[constOf(p)] != nil {
+		if places[p] = g.consts[constOf(p)]; places[p] != nil {
 			continue
 		}
-		if _, err := l.add(p, g); err != nil {
-			return nil, fmt.Errorf("%%%s: %w", p.Name, err)
+		var err error
+		if places[p], err = l.add(p, g); err != nil {
+			return fmt.Errorf("%%%s: %w", p.Name, err)
 		}
 	}
-	return g, nil
+	return nil
 }
 
 func isConst(p *ir.Param) bool { return p.Kind == ir.Weight && p.Source.PerRank }
@@ -327,19 +342,10 @@ func bufferOf(p *ir.Param) (recipes.Buffer, error) {
 	return recipes.Weights, nil
 }
 
-// placeOf is the place of a state or checkpoint weight, or of a constant in a run, for
-// a launch with these runs; nil when it has none.
-func (l *layout) placeOf(p *ir.Param, runs []run) *place {
+// find is the place of a state or checkpoint weight, nil when it has none.
+func (l *layout) find(p *ir.Param) *place {
 	if p.Kind == ir.State {
 		return l.states[p.Name]
-	}
-	for _, r := range runs {
-		if i := slices.Index(r, p); i >= 0 && l.runs[runKey(r)] != nil {
-			return l.runs[runKey(r)][i]
-		}
-	}
-	if isConst(p) {
-		return nil
 	}
 	return l.weights[weightKey(p)]
 }

@@ -342,36 +342,27 @@ type sectionList struct {
 	bindings []recipes.Binding
 	groups   []*group // nil where the binding is final
 
-	stored []*ir.Param      // weights and states of the launch, by parameter
-	runs   []run            // of weights and states
-	temps  []run            // of the callee's parameters, of values of earlier launches
-	consts *group           // that holds the launch's constants
-	bases  map[*group]int64 // where what the launch uses of a run's group begins
+	stored []*ir.Param          // weights and states of the launch, by parameter
+	places map[*ir.Param]*place // of these
+	bases  map[*group]int64     // where what the launch uses of a run's group begins
+	joined []*ir.Param          // parameters that are read as one with others: values of earlier launches
 	blocks map[*interval]int
 }
 
 // sections places what a call needs.
 func (p *planner) sections(o *ir.Op) (s *sectionList, err error) {
-	s = &sectionList{stored: storedArgs(o), runs: callRuns(o), bases: map[*group]int64{}, blocks: map[*interval]int{}}
+	s = &sectionList{stored: storedArgs(o), bases: map[*group]int64{}, blocks: map[*interval]int{}}
 	for _, r := range runsOf(o.Attr("callee").Func) {
 		if r[0].Kind == ir.Temp {
-			s.temps = append(s.temps, r)
+			s.joined = append(s.joined, r...)
 		}
 	}
-	if err := p.lay.place(s.stored, s.runs); err != nil {
+	if s.places, err = p.lay.place(s.stored, callRuns(o)); err != nil {
 		return nil, err
 	}
-	if s.consts, err = p.lay.constants(s.stored, s.runs); err != nil {
-		return nil, err
-	}
-	for _, q := range s.stored {
-		if q == nil {
-			continue
-		}
-		if at := p.lay.placeOf(q, s.runs); at != nil && at.group.run {
-			if base, ok := s.bases[at.group]; !ok || at.offset < base {
-				s.bases[at.group] = at.offset
-			}
+	for _, at := range s.places {
+		if base, ok := s.bases[at.group]; at.group.run && (!ok || at.offset < base) {
+			s.bases[at.group] = at.offset
 		}
 	}
 	return s, nil
@@ -436,14 +427,7 @@ func (p *planner) slot(s *sectionList, i int, prm *ir.Param, a *ir.Value) (synap
 		if err != nil {
 			return synapse.Slot{}, err
 		}
-		at := p.lay.placeOf(q, s.runs)
-		if at == nil && isConst(q) {
-			at = s.consts.consts[constOf(q)]
-		}
-		if at == nil {
-			return synapse.Slot{}, fmt.Errorf("%s %%%s has no place", prm.Kind, q.Name)
-		}
-		return s.grouped(b, at), nil
+		return s.grouped(b, s.places[q]), nil
 	case ir.Host:
 		return s.inputs(p.values[a].Offset), nil
 	}
@@ -451,7 +435,7 @@ func (p *planner) slot(s *sectionList, i int, prm *ir.Param, a *ir.Value) (synap
 	if b == nil {
 		return synapse.Slot{}, fmt.Errorf("the value has no place")
 	}
-	if iv := p.blocks[a]; iv != nil && slices.ContainsFunc(s.temps, func(r run) bool { return slices.Contains(r, prm) }) {
+	if iv := p.blocks[a]; iv != nil && slices.Contains(s.joined, prm) {
 		return s.block(iv, b.Offset), nil
 	}
 	return s.value(prm.Name, *b), nil

@@ -119,6 +119,13 @@ func @f(
 ) -> () {
 `, `  return
 }`},
+	"hoist-conv-history": {`module @example {level = model, tp = 1}
+func @f(
+  input %x: bf16[1, 8], input %from: i32[1], input %to: i32[1], weight %w: f32[4, 8] = "w", weight %u: f32[4, 8] = "u",
+  state %s: bf16[9, 3, 8], state %t: bf16[9, 3, 8]
+) -> (state s: bf16[9, 3, 8], state t: bf16[9, 3, 8], output y: bf16[1, 1, 8]) {
+`, `  return %5, %13, %11
+}`},
 	"hoist-step-invariant": {`module @example {level = model, tp = 2}
 func @f(
   input %positions: i32[4],

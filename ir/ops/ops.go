@@ -122,8 +122,8 @@ type Op struct {
 	// PerOperand ops have a result for each of their variadic operands.
 	PerOperand bool
 	Dist       Dist
-	Levels   Level
-	Traits   Trait
+	Levels     Level
+	Traits     Trait
 	// Example is the body of a function; a test parses and verifies it.
 	Example string
 }

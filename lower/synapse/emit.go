@@ -55,7 +55,9 @@ func Emit(s Segment) (*recipes.Recipe, error) {
 		e.slots[p.Value] = s.Params[i]
 		e.views[p.Value] = p.Kind != ir.State
 	}
-	e.inner(s)
+	if err := e.inner(s); err != nil {
+		return nil, err
+	}
 	for i, v := range s.Fn.Return {
 		if _, ok := e.slots[v]; ok {
 			return nil, fmt.Errorf("result %s is returned twice or is a parameter", s.Fn.Results[i].Name)
@@ -103,16 +105,21 @@ type emitter struct {
 
 // inner places values of which results are parts. What is computed for such results
 // only need not be.
-func (e *emitter) inner(s Segment) {
+func (e *emitter) inner(s Segment) error {
 	e.parts, e.skip = map[*ir.Value]bool{}, map[*ir.Op]bool{}
 	if len(s.Inner) == 0 {
-		return
+		return nil
 	}
 	for v, at := range s.Inner {
 		e.slots[v] = at
 	}
-	for _, v := range s.Fn.Return {
-		e.parts[v] = isPart(s, v)
+	for i, v := range s.Fn.Return {
+		if e.parts[v] = isPart(s, v); e.parts[v] {
+			// No node writes it, but who reads the recipe finds it.
+			if _, err := e.persistent(s.Fn.Results[i].Name, v.Type, s.Results[i]); err != nil {
+				return err
+			}
+		}
 	}
 	read := map[*ir.Value]bool{} // by an op that is not skipped
 	for _, o := range slices.Backward(s.Fn.Ops) {
@@ -124,6 +131,7 @@ func (e *emitter) inner(s Segment) {
 			read[a] = true
 		}
 	}
+	return nil
 }
 
 // isPart reports whether a value is made of a placed one by slices and reshapes.
@@ -296,6 +304,9 @@ func (e *emitter) trackState(o *ir.Op, first int) {
 			e.after(first, r)
 		}
 		delete(e.reads, slot)
+		if o.Def.Variadic() {
+			e.writes[slot] = last
+		}
 	}
 }
 

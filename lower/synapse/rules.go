@@ -499,8 +499,8 @@ func convWritesRule(e *emitter, o *ir.Op, outs []int) error {
 			return err
 		}
 	}
-	copyRows := func(state, idx, values, next int) int {
-		return e.node(e.typed("index_copy_fwd", state), params("ns_IndexCopy::Params", intField("axis", recipes.I32, 0)), []int{state, idx, values}, []int{next})
+	copyRows := func(state, idx, values, next int) {
+		e.node(e.typed("index_copy_fwd", state), params("ns_IndexCopy::Params", intField("axis", recipes.I32, 0)), []int{state, idx, values}, []int{next})
 	}
 	if !e.behind(states) {
 		for i, s := range states {
@@ -516,10 +516,7 @@ func convWritesRule(e *emitter, o *ir.Op, outs []int) error {
 	all := e.temp(dtype.I32, rows, n)
 	e.node("add_fwd_i32", nil, []int{e.reshape(first, 1, n), e.reshape(idx, rows, 1)}, []int{all})
 	whole := []int64{d[0], d[1], d[2] * n}
-	node := copyRows(e.span(states[0], whole...), e.reshape(all, rows*n), e.reshape(values, d[0], d[1], rows*n), e.span(states[0], whole...))
-	for _, s := range states {
-		e.writes[e.slots[s]] = node
-	}
+	copyRows(e.span(states[0], whole...), e.reshape(all, rows*n), e.reshape(values, d[0], d[1], rows*n), e.span(states[0], whole...))
 	return nil
 }
 

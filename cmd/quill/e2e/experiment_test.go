@@ -112,6 +112,11 @@ func (e *experiment) result(i int) *recipes.Tensor {
 			return x
 		}
 	}
+	for j := len(fn.Params); j < len(e.recipe.Tensors); j++ { // a part of another value
+		if x := &e.recipe.Tensors[j]; x.Section != recipes.Workspace && x.Name == fn.Results[i].Name {
+			return x
+		}
+	}
 	require.Fail(e.t, "no tensor", "of result %d of @%s", i, fn.Name)
 	return nil
 }

@@ -1,0 +1,359 @@
+package passes
+
+import (
+	"slices"
+
+	"quill/ir"
+	"quill/ir/ops"
+	"quill/recipes/dtype"
+)
+
+// hoistConvPass takes the history of the short convolutions of a decode step together:
+// what all layers read of their states is one op at the step's start, with the part of
+// each convolution that depends on it alone, and what they write is one op at its end.
+//
+// Before:
+//
+//	%0 = conv_read %s, %from : bf16[1, 3, 8]
+//	%1 = reshape %x {shape = [1, 1, 8]} : bf16[1, 1, 8]
+//	%2 = concat %0, %1 {axis = 1} : bf16[1, 4, 8]
+//	%3 = short_conv %2, %w : bf16[1, 1, 8]
+//	%4 = slice %2 {axis = 1, start = 1, stop = 4} : bf16[1, 3, 8]
+//	%5 = conv_write %s, %to, %4 : bf16[9, 3, 8]
+//	%6 = silu %3 : bf16[1, 1, 8]
+//	%7 = reshape %6 {shape = [1, 8]} : bf16[1, 8]
+//	%8 = conv_read %t, %from : bf16[1, 3, 8]
+//	%9 = reshape %7 {shape = [1, 1, 8]} : bf16[1, 1, 8]
+//	%10 = concat %8, %9 {axis = 1} : bf16[1, 4, 8]
+//	%11 = short_conv %10, %u : bf16[1, 1, 8]
+//	%12 = slice %10 {axis = 1, start = 1, stop = 4} : bf16[1, 3, 8]
+//	%13 = conv_write %t, %to, %12 : bf16[9, 3, 8]
+//
+// After:
+//
+//	%0 = conv_read %s, %from : bf16[1, 3, 8]
+//	%1 = reshape %x {shape = [1, 1, 8]} : bf16[1, 1, 8]
+//	%2 = concat %0, %1 {axis = 1} : bf16[1, 4, 8]
+//	%3 = short_conv %2, %w : bf16[1, 1, 8]
+//	%4 = slice %2 {axis = 1, start = 1, stop = 4} : bf16[1, 3, 8]
+//	%5 = conv_write %s, %to, %4 : bf16[9, 3, 8]
+//	%6 = silu %3 : bf16[1, 1, 8]
+//	%7 = reshape %6 {shape = [1, 8]} : bf16[1, 8]
+//	%8 = conv_read %t, %from : bf16[1, 3, 8]
+//	%9 = reshape %7 {shape = [1, 1, 8]} : bf16[1, 1, 8]
+//	%10 = concat %8, %9 {axis = 1} : bf16[1, 4, 8]
+//	%11 = short_conv %10, %u : bf16[1, 1, 8]
+//	%12 = slice %10 {axis = 1, start = 1, stop = 4} : bf16[1, 3, 8]
+//	%13 = conv_write %t, %to, %12 : bf16[9, 3, 8]
+//
+// The sum of the products with a row's three predecessors does not need the row. States
+// of all layers lie behind each other (lower/runs.go), so reading them is one gather
+// and writing them one copy of rows; their rows stay in the arena in between. A layer is
+// left with y = x + (sum + tap · x), with the same order of additions as before. What
+// convolutions of one value are parts of (keys and values, after fuse-qkvr) is
+// computed as one.
+//
+// It does not fire where an update keeps something else than the newest rows, as in
+// prefill, where a chunk has many; where history or state have other readers; and on
+// one convolution alone. States that together have more than 2³¹−1 elements, which is as
+// many as a tensor may have, are taken in several groups.
+var hoistConvPass = Pass{
+	Name:     "hoist-conv-history",
+	Summary:  "reads and writes the history of all layers' short convolutions at once when decoding",
+	Stages:   Family,
+	Optional: true,
+	Inexact:  true,
+	Run:      hoistConv,
+}
+
+func hoistConv(c *Context, m *ir.Module) (changed bool, err error) {
+	if m.Level == ops.Plan {
+		return false, nil
+	}
+	for _, f := range m.Funcs {
+		h := convHoister{ctx: c, mod: m, fn: f, uses: ir.NewUses(f), gone: map[*ir.Op]bool{}, before: map[*ir.Op][]*ir.Op{}}
+		for _, g := range h.groups() {
+			if len(g) > 1 && c.Rewrite() {
+				h.hoist(g)
+				changed = true
+			}
+		}
+		h.commit()
+	}
+	if changed {
+		m.Level = ops.Fused
+	}
+	return changed, nil
+}
+
+// conv is a short convolution of one new row x [S, C] a sequence:
+//
+//	window = [history of the state ; x]    y = short_conv(window, taps)
+//	the state's next version = window without its oldest row
+type conv struct {
+	apply, write          *ir.Op
+	state, taps, from, to *ir.Value
+	x                     *ir.Value // [S, C], or [S, P, C] of which the row is part number part
+	part                  int64
+}
+
+func (c *conv) parts() int64 {
+	if c.x.Type.Rank() == 2 {
+		return 1
+	}
+	n, _ := c.x.Type.Shape[1].Const()
+	return n
+}
+
+// lane is the convolutions of all parts of one value.
+type lane struct {
+	x     *ir.Value
+	convs []conv
+}
+
+type convHoister struct {
+	ctx  *Context
+	mod  *ir.Module
+	fn   *ir.Func
+	uses *ir.Uses
+	gone map[*ir.Op]bool
+	// start and end are ops to put there, before those to put before others.
+	start, end []*ir.Op
+	before     map[*ir.Op][]*ir.Op
+}
+
+// groups finds lanes that can be computed together: of one type, reading and writing
+// the same rows of states of one type.
+func (h *convHoister) groups() [][]lane {
+	lanes := map[*ir.Value][]conv{} // of values that are all parts of one
+	var list []lane
+	for _, o := range h.fn.Ops {
+		c, ok := h.match(o)
+		if !ok {
+			continue
+		}
+		lanes[c.x] = append(lanes[c.x], c)
+		if c.part == c.parts()-1 && int64(len(lanes[c.x])) == c.parts() {
+			list = append(list, lane{c.x, lanes[c.x]})
+		}
+	}
+	var groups [][]lane
+	for _, l := range list {
+		at := slices.IndexFunc(groups, func(g []lane) bool { return h.fits(g, l) })
+		if at < 0 {
+			at = len(groups)
+			groups = append(groups, nil)
+		}
+		groups[at] = append(groups[at], l)
+	}
+	return groups
+}
+
+// maxElems is the most elements of a tensor that the target takes.
+const maxElems = 1<<31 - 1
+
+// fits reports whether a lane goes with others, all whose states together are no larger
+// than a tensor may be.
+func (h *convHoister) fits(g []lane, l lane) bool {
+	first := g[0].convs[0]
+	n, known := first.state.Type.Elems().Const()
+	if !known || int64(len(g)+1)*int64(len(l.convs))*n > maxElems || len(l.convs) != len(g[0].convs) || !l.x.Type.Equal(g[0].x.Type) {
+		return false
+	}
+	for _, c := range l.convs {
+		if c.from != first.from || c.to != first.to || !c.state.Type.Equal(first.state.Type) || !c.taps.Type.Equal(first.taps.Type) {
+			return false
+		}
+	}
+	return true
+}
+
+// newRow is what a row [S, 1, C] is made of: part number part of a value [S, P, C] with
+// P > 1, or a value of its own, where P is 1.
+func newRow(row *ir.Value) (x *ir.Value, part int64) {
+	x = row
+	for def(x, "reshape") != nil {
+		x = x.Def.Args[0]
+	}
+	if s := def(x, "slice"); s != nil && s.Int("axis") == 1 && ir.SameShape(x.Type.Shape, row.Type.Shape) {
+		if start, ok := s.Attr("start").Dim.Const(); ok {
+			return s.Args[0], start
+		}
+	}
+	if !ir.SameShape(x.Type.Shape, []ir.Dim{row.Type.Shape[0], row.Type.Shape[2]}) {
+		return row, 0
+	}
+	return x, 0
+}
+
+// match finds the convolution that an op applies.
+func (h *convHoister) match(o *ir.Op) (c conv, ok bool) {
+	if o.Name() != "short_conv" {
+		return c, false
+	}
+	window := o.Args[0]
+	both := def(window, "concat")
+	if both == nil || len(both.Args) != 2 || both.Int("axis") != 1 || window.Type.Rank() != 3 || h.uses.Count(window) != 2 {
+		return c, false
+	}
+	read, row := def(both.Args[0], "conv_read"), both.Args[1]
+	if read == nil || !row.Type.Shape[1].Is(1) || h.uses.Count(both.Args[0]) != 1 {
+		return c, false
+	}
+	c = conv{apply: o, state: read.Args[0], taps: o.Args[1], from: read.Args[1]}
+	c.x, c.part = newRow(row)
+	if c.state.Param == nil || c.taps.Param == nil || c.taps.Param.Kind != ir.Weight || c.from.Param == nil {
+		return c, false
+	}
+	for _, u := range h.uses.Of(window) {
+		if u.Op == nil || u.Op.Name() != "slice" {
+			continue
+		}
+		keep := u.Op
+		next := h.only(keep.Results[0])
+		if keep.Int("axis") == 1 && keep.Attr("start").Dim.Is(1) && keep.Attr("stop").Dim.Equal(window.Type.Shape[1]) && next != nil && next.Name() == "conv_write" {
+			c.write, c.to = next, next.Args[1]
+		}
+	}
+	return c, c.write != nil && c.write.Args[0] == c.state && c.to.Param != nil && h.uses.Count(c.state) == 2
+}
+
+// only is the op that is the one reader of a value, nil when there is none or are more.
+func (h *convHoister) only(v *ir.Value) *ir.Op {
+	if us := h.uses.Of(v); len(us) == 1 {
+		return us[0].Op
+	}
+	return nil
+}
+
+// hoist computes the history's part of the convolutions of all lanes at the start, and
+// writes the states at the end.
+func (h *convHoister) hoist(g []lane) {
+	first := g[0].convs[0]
+	lanes, parts := int64(len(g)), int64(len(g[0].convs))
+	rows, channels, taps := g[0].x.Type.Shape[0], first.taps.Type.Shape[1], first.taps.Type.Shape[0]
+	n, one := ir.D(lanes*parts), ir.D(1)
+	var states, weights []*ir.Value
+	for _, l := range g {
+		for _, c := range l.convs {
+			states, weights = append(states, c.state), append(weights, c.taps)
+		}
+	}
+	loc := first.apply.Loc
+	loc.Layer, loc.Tensor = -1, ""
+	start, startOps := h.builder(loc)
+	history := start.ConvReads(first.from, states...)
+	old := start.Slice(start.ReshapeShard(start.Concat(0, weights...), 3, n, one, taps, channels), 2, ir.D(0), taps.Sub(one))
+	sums := start.ReduceSum(start.Mul(toF32(start, history), old), 2) // [lanes·parts, S, 1, C]
+	if parts > 1 {
+		sums = start.Transpose(start.ReshapeShard(sums, 3, ir.D(lanes), ir.D(parts), rows, channels), []int64{0, 2, 1, 3})
+	}
+	var newest []*ir.Value // [1, S, P, C] of each lane
+	for i, l := range g {
+		sum := start.ReshapeShard(start.Slice(sums, 0, ir.D(int64(i)), ir.D(int64(i+1))), l.x.Type.Rank()-1, l.x.Type.Shape...)
+		end, endOps := h.builder(loc)
+		newest = append(newest, end.ReshapeShard(l.x, 3, one, rows, ir.D(parts), channels))
+		h.end = append(h.end, h.add(endOps)...)
+		h.apply(l, sum)
+	}
+	h.start = append(h.start, h.add(startOps)...)
+	end, endOps := h.builder(loc)
+	x := end.Concat(0, newest...)
+	if parts > 1 {
+		x = end.Transpose(x, []int64{0, 2, 1, 3})
+	}
+	x = end.ReshapeShard(x, 3, n, rows, one, channels)
+	kept := end.Concat(2, end.Slice(history, 2, one, taps.Sub(one)), x)
+	next := end.ConvWrites(first.to, kept, states...)
+	h.end = append(h.end, h.add(endOps)...)
+	i := 0
+	for _, l := range g {
+		for _, c := range l.convs {
+			h.uses.ReplaceAll(c.write.Results[0], next[i])
+			h.remove(c.write)
+			i++
+		}
+	}
+}
+
+// apply builds what is left of a lane's convolutions, given the sum over its history:
+// y = x + (sum + newest tap · x), rounded once.
+func (h *convHoister) apply(l lane, sum *ir.Value) {
+	first := l.convs[0]
+	b, made := h.builder(first.apply.Loc)
+	taps, one := first.taps.Type.Shape[0], ir.D(1)
+	var weights []*ir.Value
+	for _, c := range l.convs {
+		weights = append(weights, c.taps)
+	}
+	channels := first.taps.Type.Shape[1]
+	parts := ir.D(int64(len(weights)))
+	tap := weights[0]
+	if len(weights) > 1 {
+		tap = b.Concat(0, weights...)
+	}
+	tap = b.Slice(b.ReshapeShard(tap, 2, parts, taps, channels), 1, taps.Sub(one), taps) // [P, 1, C]
+	shape := []ir.Dim{one, parts, channels}
+	tap = b.ReshapeShard(tap, l.x.Type.Rank()-1, shape[3-l.x.Type.Rank():]...)
+	x := toF32(b, l.x)
+	y := b.Add(x, b.Add(sum, b.Mul(x, tap)))
+	if y.Type.DType != l.x.Type.DType {
+		y = b.Cast(y, l.x.Type.DType)
+	}
+	results := make([]*ir.Value, len(l.convs))
+	for k, c := range l.convs {
+		part := y
+		if len(weights) > 1 {
+			part = b.Slice(y, 1, ir.D(int64(k)), ir.D(int64(k+1)))
+		}
+		results[k] = b.ReshapeShard(part, 2, c.apply.Results[0].Type.Shape...)
+	}
+	h.before[first.apply] = h.add(made)
+	for k, c := range l.convs {
+		h.uses.ReplaceAll(c.apply.Results[0], results[k])
+		h.remove(c.apply)
+	}
+}
+
+func toF32(b *ir.Builder, v *ir.Value) *ir.Value {
+	if v.Type.DType == dtype.F32 {
+		return v
+	}
+	return b.Cast(v, dtype.F32)
+}
+
+func (h *convHoister) builder(at ir.Loc) (*ir.Builder, *ir.Func) {
+	scratch := &ir.Func{}
+	return ir.NewBuilder(h.mod, scratch).At(at), scratch
+}
+
+// add makes the readers of values known that ops have become.
+func (h *convHoister) add(scratch *ir.Func) []*ir.Op {
+	for _, o := range scratch.Ops {
+		h.uses.Add(o)
+	}
+	return scratch.Ops
+}
+
+// remove takes an op out, and those of its operands that nothing else reads.
+func (h *convHoister) remove(o *ir.Op) {
+	h.gone[o] = true
+	args := o.Args
+	h.uses.Remove(o)
+	for _, a := range args {
+		if a.Def != nil && !h.gone[a.Def] && a.Def.Def.Has(ops.Pure) && h.uses.Count(a) == 0 && len(a.Def.Results) == 1 {
+			h.remove(a.Def)
+		}
+	}
+}
+
+func (h *convHoister) commit() {
+	list := h.start
+	for _, o := range h.fn.Ops {
+		list = append(list, h.before[o]...)
+		if !h.gone[o] {
+			list = append(list, o)
+		}
+	}
+	h.fn.Ops = append(list, h.end...)
+}
