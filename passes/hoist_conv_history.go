@@ -31,27 +31,51 @@ import (
 //
 // After:
 //
-//	%0 = conv_read %s, %from : bf16[1, 3, 8]
-//	%1 = reshape %x {shape = [1, 1, 8]} : bf16[1, 1, 8]
-//	%2 = concat %0, %1 {axis = 1} : bf16[1, 4, 8]
-//	%3 = short_conv %2, %w : bf16[1, 1, 8]
-//	%4 = slice %2 {axis = 1, start = 1, stop = 4} : bf16[1, 3, 8]
-//	%5 = conv_write %s, %to, %4 : bf16[9, 3, 8]
-//	%6 = silu %3 : bf16[1, 1, 8]
-//	%7 = reshape %6 {shape = [1, 8]} : bf16[1, 8]
-//	%8 = conv_read %t, %from : bf16[1, 3, 8]
-//	%9 = reshape %7 {shape = [1, 1, 8]} : bf16[1, 1, 8]
-//	%10 = concat %8, %9 {axis = 1} : bf16[1, 4, 8]
-//	%11 = short_conv %10, %u : bf16[1, 1, 8]
-//	%12 = slice %10 {axis = 1, start = 1, stop = 4} : bf16[1, 3, 8]
-//	%13 = conv_write %t, %to, %12 : bf16[9, 3, 8]
+//	%0 = conv_reads %from, %s, %t : bf16[2, 1, 3, 8]
+//	%1 = concat %w, %u {axis = 0} : f32[8, 8]
+//	%2 = reshape %1 {shape = [2, 1, 4, 8]} : f32[2, 1, 4, 8]
+//	%3 = cast %0 {dtype = f32} : f32[2, 1, 3, 8]
+//	%4 = slice %2 {axis = 2, start = 0, stop = 3} : f32[2, 1, 3, 8]
+//	%5 = mul %3, %4 : f32[2, 1, 3, 8]
+//	%6 = reduce_sum %5 {axis = 2} : f32[2, 1, 1, 8]
+//	%7 = const 1 {dtype = f32} : f32[1]
+//	%8 = reshape %7 {shape = [1, 1, 1, 1]} : f32[1, 1, 1, 1]
+//	%9 = slice %2 {axis = 2, start = 3, stop = 4} : f32[2, 1, 1, 8]
+//	%10 = add %9, %8 : f32[2, 1, 1, 8]
+//	%11 = slice %6 {axis = 0, start = 0, stop = 1} : f32[1, 1, 1, 8]
+//	%12 = reshape %11 {shape = [1, 8]} : f32[1, 8]
+//	%13 = slice %10 {axis = 0, start = 0, stop = 1} : f32[1, 1, 1, 8]
+//	%14 = reshape %13 {shape = [1, 8]} : f32[1, 8]
+//	%15 = slice %6 {axis = 0, start = 1, stop = 2} : f32[1, 1, 1, 8]
+//	%16 = reshape %15 {shape = [1, 1, 8]} : f32[1, 1, 8]
+//	%17 = slice %10 {axis = 0, start = 1, stop = 2} : f32[1, 1, 1, 8]
+//	%18 = reshape %17 {shape = [1, 1, 8]} : f32[1, 1, 8]
+//	%19 = cast %x {dtype = f32} : f32[1, 8]
+//	%20 = mul %19, %14 : f32[1, 8]
+//	%21 = add %12, %20 : f32[1, 8]
+//	%22 = cast %21 {dtype = bf16} : bf16[1, 8]
+//	%23 = reshape %22 {shape = [1, 1, 8]} : bf16[1, 1, 8]
+//	%24 = silu %23 : bf16[1, 1, 8]
+//	%25 = reshape %24 {shape = [1, 8]} : bf16[1, 8]
+//	%26 = reshape %25 {shape = [1, 1, 8]} : bf16[1, 1, 8]
+//	%27 = cast %26 {dtype = f32} : f32[1, 1, 8]
+//	%28 = mul %27, %18 : f32[1, 1, 8]
+//	%29 = add %16, %28 : f32[1, 1, 8]
+//	%30 = cast %29 {dtype = bf16} : bf16[1, 1, 8]
+//	%31 = reshape %30 {shape = [1, 1, 8]} : bf16[1, 1, 8]
+//	%32 = reshape %x {shape = [1, 1, 1, 8]} : bf16[1, 1, 1, 8]
+//	%33 = reshape %26 {shape = [1, 1, 1, 8]} : bf16[1, 1, 1, 8]
+//	%34 = concat %32, %33 {axis = 0} : bf16[2, 1, 1, 8]
+//	%35 = reshape %34 {shape = [2, 1, 1, 8]} : bf16[2, 1, 1, 8]
+//	%36 = slice %0 {axis = 2, start = 1, stop = 3} : bf16[2, 1, 2, 8]
+//	%37 = concat %36, %35 {axis = 2} : bf16[2, 1, 3, 8]
+//	%38, %39 = conv_writes %to, %37, %s, %t : bf16[9, 3, 8], bf16[9, 3, 8]
 //
 // The sum of the products with a row's three predecessors does not need the row. States
 // of all layers lie behind each other (lower/runs.go), so reading them is one gather
 // and writing them one copy of rows; their rows stay in the arena in between. A layer is
-// left with y = x + (sum + tap · x), with the same order of additions as before. What
-// convolutions of one value are parts of (keys and values, after fuse-qkvr) is
-// computed as one.
+// left with y = sum + (1 + tap) · x, since the row is its own residual. What convolutions
+// of one value are parts of (keys and values, after fuse-qkvr) is computed as one.
 //
 // It does not fire where an update keeps something else than the newest rows, as in
 // prefill, where a chunk has many; where history or state have other readers; and on
@@ -157,7 +181,7 @@ const maxElems = 1<<31 - 1
 func (h *convHoister) fits(g []lane, l lane) bool {
 	first := g[0].convs[0]
 	n, known := first.state.Type.Elems().Const()
-	if !known || int64(len(g)+1)*int64(len(l.convs))*n > maxElems || len(l.convs) != len(g[0].convs) || !l.x.Type.Equal(g[0].x.Type) {
+	if !known || int64(len(g)+1)*int64(len(l.convs))*n > maxElems || len(l.convs) != len(g[0].convs) || l.x.Type.DType != g[0].x.Type.DType {
 		return false
 	}
 	for _, c := range l.convs {
@@ -243,18 +267,22 @@ func (h *convHoister) hoist(g []lane) {
 	loc.Layer, loc.Tensor = -1, ""
 	start, startOps := h.builder(loc)
 	history := start.ConvReads(first.from, states...)
-	old := start.Slice(start.ReshapeShard(start.Concat(0, weights...), 3, n, one, taps, channels), 2, ir.D(0), taps.Sub(one))
-	sums := start.ReduceSum(start.Mul(toF32(start, history), old), 2) // [lanes·parts, S, 1, C]
+	all := start.ReshapeShard(start.Concat(0, weights...), 3, n, one, taps, channels)
+	sums := start.ReduceSum(start.Mul(toF32(start, history), start.Slice(all, 2, ir.D(0), taps.Sub(one))), 2) // [lanes·parts, S, 1, C]
 	if parts > 1 {
 		sums = start.Transpose(start.ReshapeShard(sums, 3, ir.D(lanes), ir.D(parts), rows, channels), []int64{0, 2, 1, 3})
 	}
+	ones := start.Reshape(start.Const(1, dtype.F32), []ir.Dim{one, one, one, one})
+	newestTaps := start.Add(start.Slice(all, 2, taps.Sub(one), taps), ones) // [lanes·parts, 1, 1, C]
 	var newest []*ir.Value // [1, S, P, C] of each lane
 	for i, l := range g {
 		sum := start.ReshapeShard(start.Slice(sums, 0, ir.D(int64(i)), ir.D(int64(i+1))), l.x.Type.Rank()-1, l.x.Type.Shape...)
 		end, endOps := h.builder(loc)
 		newest = append(newest, end.ReshapeShard(l.x, 3, one, rows, ir.D(parts), channels))
 		h.end = append(h.end, h.add(endOps)...)
-		h.apply(l, sum)
+		shape := []ir.Dim{one, ir.D(parts), channels}
+		from, to := ir.D(int64(i)*parts), ir.D(int64(i+1)*parts)
+		h.apply(l, sum, start.ReshapeShard(start.Slice(newestTaps, 0, from, to), l.x.Type.Rank()-1, shape[3-l.x.Type.Rank():]...))
 	}
 	h.start = append(h.start, h.add(startOps)...)
 	end, endOps := h.builder(loc)
@@ -276,34 +304,19 @@ func (h *convHoister) hoist(g []lane) {
 	}
 }
 
-// apply builds what is left of a lane's convolutions, given the sum over its history:
-// y = x + (sum + newest tap · x), rounded once.
-func (h *convHoister) apply(l lane, sum *ir.Value) {
+// apply builds what is left of a lane's convolutions, given the sum over its history and
+// the factor of its newest row: y = sum + factor · x, rounded once.
+func (h *convHoister) apply(l lane, sum, factor *ir.Value) {
 	first := l.convs[0]
 	b, made := h.builder(first.apply.Loc)
-	taps, one := first.taps.Type.Shape[0], ir.D(1)
-	var weights []*ir.Value
-	for _, c := range l.convs {
-		weights = append(weights, c.taps)
-	}
-	channels := first.taps.Type.Shape[1]
-	parts := ir.D(int64(len(weights)))
-	tap := weights[0]
-	if len(weights) > 1 {
-		tap = b.Concat(0, weights...)
-	}
-	tap = b.Slice(b.ReshapeShard(tap, 2, parts, taps, channels), 1, taps.Sub(one), taps) // [P, 1, C]
-	shape := []ir.Dim{one, parts, channels}
-	tap = b.ReshapeShard(tap, l.x.Type.Rank()-1, shape[3-l.x.Type.Rank():]...)
-	x := toF32(b, l.x)
-	y := b.Add(x, b.Add(sum, b.Mul(x, tap)))
+	y := b.Add(sum, b.Mul(toF32(b, l.x), factor))
 	if y.Type.DType != l.x.Type.DType {
 		y = b.Cast(y, l.x.Type.DType)
 	}
 	results := make([]*ir.Value, len(l.convs))
 	for k, c := range l.convs {
 		part := y
-		if len(weights) > 1 {
+		if len(l.convs) > 1 {
 			part = b.Slice(y, 1, ir.D(int64(k)), ir.D(int64(k+1)))
 		}
 		results[k] = b.ReshapeShard(part, 2, c.apply.Results[0].Type.Shape...)
