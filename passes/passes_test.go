@@ -126,6 +126,10 @@ func @f(
 ) -> (state s: bf16[9, 3, 8], state t: bf16[9, 3, 8], output y: bf16[1, 1, 8]) {
 `, `  return %5, %13, %11
 }`},
+	"fuse-elementwise": {`module @example {level = model, tp = 1}
+func @f(input %x: f32[4, 8], input %y: f32[4, 8], input %z: f32[4, 6], input %i: i32[4, 2]) -> (output a: f32[4, 8], output b: f32[4, 2]) {
+`, `  return %2, %5
+}`},
 	"hoist-step-invariant": {`module @example {level = model, tp = 2}
 func @f(
   input %positions: i32[4],
