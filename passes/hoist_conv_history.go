@@ -291,7 +291,10 @@ func (h *convHoister) hoist(g []lane) {
 		x = end.Transpose(x, []int64{0, 2, 1, 3})
 	}
 	x = end.ReshapeShard(x, 3, n, rows, one, channels)
-	kept := end.Concat(2, end.Slice(history, 2, one, taps.Sub(one)), x)
+	kept := x
+	if !taps.Is(2) {
+		kept = end.Concat(2, end.Slice(history, 2, one, taps.Sub(one)), x)
+	}
 	next := end.ConvWrites(first.to, kept, states...)
 	h.end = append(h.end, h.add(endOps)...)
 	i := 0
