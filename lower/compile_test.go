@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -63,17 +64,19 @@ func TestRecipesAreShared(t *testing.T) {
 	}
 }
 
-// Every tensor of the checkpoint has exactly one slot, at a device address.
+// Every tensor of the checkpoint has a slot, at a device address unless it lies in a run;
+// only taps of convolutions, which decoding reads together, have a second one in one.
 func TestWeightsMapIsComplete(t *testing.T) {
 	b := compileSmall(t, "embedding: sharded\n")
 	set := b.Sets[0]
 	have := map[string]bool{}
 	for _, w := range set.Weights {
 		if w.Tensor != "" {
-			require.False(t, have[w.Tensor], "%s is loaded twice", w.Tensor)
+			twice := strings.Contains(w.Tensor, "sconv") && w.Part > 0
+			require.True(t, !have[w.Tensor] || twice, "%s is loaded twice", w.Tensor)
 			have[w.Tensor] = true
 		}
-		require.Zero(t, w.Offset%alignment)
+		require.True(t, w.Part > 1 || w.Offset%alignment == 0)
 	}
 	for _, c := range b.Checkpoint {
 		require.True(t, have[c.Name], "%s is never loaded", c.Name)

@@ -16,6 +16,9 @@ func planOf(t *testing.T, text string) (*planner, *layout, error) {
 	require.NoError(t, err)
 	require.NoError(t, passes.Run(t.Context(), m, passes.Default()))
 	lay := newLayout()
+	if err := lay.reserve([]*ir.Module{m}); err != nil {
+		return nil, lay, err
+	}
 	p, err := newPlan(m, recipes.Bucket{Phase: recipes.Prefill, Query: 1}, lay)
 	return p, lay, err
 }
