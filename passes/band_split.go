@@ -171,7 +171,8 @@ func (s *bandSplitter) exact(r *rewriter, o *ir.Op, band ir.Dim) (done bool, why
 	case !heldByPosition(r.fn, list, k.Args[0]):
 		return false, "slots of the history hold a token by more than their position"
 	}
-	count := ir.SymDim(list.size).Sub(ir.D((reach + list.block - 1) / list.block))
+	// One block is in the band even if the bias reaches none, since a list is not empty.
+	count := ir.SymDim(list.size).Sub(ir.D(max(1, (reach+list.block-1)/list.block)))
 	if !r.mod.AtLeast(count, 1) {
 		return false, "there may be no whole block before the band"
 	}

@@ -130,7 +130,7 @@ func (s *subBlocker) root(root *ir.Value) error {
 	if !ok {
 		return fmt.Errorf("@%s: the rows of attention are %s; want a number", s.fn.Name, root.Type.Shape[2])
 	}
-	list := s.attentions(root)
+	list, through := s.attentions(root)
 	per, why, err := s.rows(list, rows)
 	if err != nil || per >= rows {
 		return err
@@ -138,31 +138,37 @@ func (s *subBlocker) root(root *ir.Value) error {
 	if !s.ctx.Rewrite() {
 		return nil
 	}
-	s.build(root, rows, per, why)
+	s.build(root, through, rows, per, why)
 	s.cut = true
 	return nil
 }
 
-// attentions are the ops whose rows make a value.
-func (s *subBlocker) attentions(root *ir.Value) []*ir.Op {
-	var list []*ir.Op
+// attentions are the ops whose rows make a value, and all ops from them to it.
+func (s *subBlocker) attentions(root *ir.Value) (list []*ir.Op, through map[*ir.Op]bool) {
+	through = map[*ir.Op]bool{}
 	seen := map[*ir.Op]bool{}
-	var visit func(v *ir.Value)
-	visit = func(v *ir.Value) {
-		if v.Def == nil || seen[v.Def] || v.Type.Rank() != 4 {
-			return
+	var visit func(v *ir.Value) bool
+	visit = func(v *ir.Value) bool {
+		if v.Def == nil || v.Type.Rank() != 4 {
+			return false
+		}
+		if seen[v.Def] {
+			return through[v.Def]
 		}
 		seen[v.Def] = true
-		if isAttention(v.Def) {
+		found := isAttention(v.Def)
+		if found {
 			list = append(list, v.Def)
-			return
+		} else {
+			for _, a := range v.Def.Args {
+				found = visit(a) || found
+			}
 		}
-		for _, a := range v.Def.Args {
-			visit(a)
-		}
+		through[v.Def] = found
+		return found
 	}
 	visit(root)
-	return list
+	return list, through
 }
 
 // rows is the number of rows of a sub-block, and what limits it.
@@ -296,7 +302,7 @@ func (s *subBlocker) number(v *ir.Value) (n float64, ok bool) {
 }
 
 // build replaces a value by its sub-blocks, between breaks.
-func (s *subBlocker) build(root *ir.Value, rows, per int64, why string) {
+func (s *subBlocker) build(root *ir.Value, through map[*ir.Op]bool, rows, per int64, why string) {
 	r := newRewriter(s.ctx, s.mod, s.fn)
 	before := &ir.Func{}
 	loc := root.Def.Loc
@@ -308,7 +314,7 @@ func (s *subBlocker) build(root *ir.Value, rows, per int64, why string) {
 		r.root, r.scratch = root.Def, &ir.Func{}
 		r.Builder = ir.NewBuilder(s.mod, r.scratch).At(loc)
 		n := newNarrower(r)
-		n.slices = ir.NewBuilder(s.mod, before).At(loc)
+		n.slices, n.always = ir.NewBuilder(s.mod, before).At(loc), through
 		sub := &rowBlock{n, s}
 		n.attention = sub.attention
 		r.GraphBreak(fmt.Sprintf("sub-block %d of %d: %s", i+1, count, why))
