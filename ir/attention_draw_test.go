@@ -31,6 +31,7 @@ type attention struct {
 	n int // of labels
 
 	odd     map[string]bool
+	local   int
 	history bool
 	block   int64
 	dt      dtype.Type
@@ -56,8 +57,12 @@ var oddities = []string{
 	"the history is reversed", "keys of the history are doubled",
 }
 
-func drawAttention(t *rapid.T) *attention {
-	a := &attention{t: t, m: &ir.Module{Name: "m", TP: 1, Level: ops.Model}, odd: map[string]bool{}}
+// drawAttention draws a module; local is the share of layers with a window, in per cent.
+func drawAttention(t *rapid.T, local int) *attention {
+	a := &attention{t: t, m: &ir.Module{Name: "m", TP: 1, Level: ops.Model}, odd: map[string]bool{}, local: local}
+	if a.chance("two ranks", 20) {
+		a.m.TP = 2
+	}
 	f := &ir.Func{Name: "f"}
 	a.m.Funcs = []*ir.Func{f}
 	a.b = ir.NewBuilder(a.m, f)
@@ -66,7 +71,7 @@ func drawAttention(t *rapid.T) *attention {
 	if a.chance("bf16", 30) {
 		a.dt = dtype.BF16
 	}
-	for range max(0, a.intn("oddities", 5)-2) {
+	for range max(0, a.intn("oddities", 6)-2) {
 		a.odd[rapid.SampledFrom(oddities).Draw(t, a.label("odd"))] = true
 	}
 	a.history = !a.chance("no history", 10)
@@ -122,7 +127,11 @@ func (a *attention) host(name string, t dtype.Type, shape ...ir.Dim) *ir.Value {
 
 // result returns a value from the function.
 func (a *attention) result(v *ir.Value) {
-	a.b.Result(ir.Host, fmt.Sprint("y", len(a.m.Entry().Results)), v)
+	kind := ir.Host
+	if v.Type.Dist.Kind != ir.Replicated {
+		kind = ir.Temp
+	}
+	a.b.Result(kind, fmt.Sprint("y", len(a.m.Entry().Results)), v)
 }
 
 // inputs are those of the step and what all layers read of them.
@@ -146,9 +155,18 @@ func (a *attention) inputs() {
 	a.held, a.keyPositions = b.Concat(0, held, a.real), b.Concat(0, slots, a.positions)
 }
 
-// table is a parameter with a number for each row of the chunk.
-func (a *attention) table(name string, t dtype.Type, shape ...ir.Dim) *ir.Value {
-	return a.b.Param(ir.Carry, name, ir.T(t, shape...), ir.Source{})
+// table is a parameter with numbers for each row of the chunk; heads are its axis of
+// heads, which ranks share, −1 where it has none.
+func (a *attention) table(heads int, name string, t dtype.Type, shape ...ir.Dim) *ir.Value {
+	return a.b.Param(ir.Carry, name, a.shared(heads, ir.T(t, shape...)), ir.Source{})
+}
+
+// shared is a type of which each rank has some heads.
+func (a *attention) shared(heads int, t ir.Type) ir.Type {
+	if heads < 0 || a.m.TP == 1 {
+		return t
+	}
+	return t.With(ir.Shard(heads, a.m.TP))
 }
 
 // layer draws attention of a layer.
@@ -163,7 +181,7 @@ func (a *attention) layer(l int, extent int64) {
 	if a.odd["what is seen is returned"] {
 		a.result(visible)
 	}
-	query := a.table(fmt.Sprint("query", l), a.dt, heads, group, a.q, dim)
+	query := a.table(0, fmt.Sprint("query", l), a.dt, heads, group, a.q, dim)
 	scores := b.Matmul(query, keys, true, dtype.F32)
 	a.twice("scores are read twice", scores)
 	scores = a.scaled(l, scores, group)
@@ -212,7 +230,7 @@ func (a *attention) keys(l int, which string, heads, dim ir.Dim) *ir.Value {
 	b, one := a.b, ir.D(1)
 	n, _ := heads.Const()
 	d, _ := dim.Const()
-	rows := a.table(fmt.Sprint(which, l), a.dt, a.q, ir.D(n), ir.D(d))
+	rows := a.table(1, fmt.Sprint(which, l), a.dt, a.q, ir.D(n), ir.D(d))
 	if a.odd["keys are f32 before they are cast"] && which == "k" {
 		rows = b.Cast(b.Cast(rows, dtype.F32), a.dt)
 	}
@@ -225,8 +243,8 @@ func (a *attention) keys(l int, which string, heads, dim ir.Dim) *ir.Value {
 			list = a.host("others", dtype.I32, ir.SymDim("c"))
 		}
 		name := fmt.Sprint("kv.", l, ".", which)
-		cache := b.Param(ir.State, name, ir.T(a.dt, ir.D((pool+1)*a.block), heads, dim), ir.Source{})
-		old := b.Reshape(b.KVRead(cache, list, a.block), []ir.Dim{a.past, heads, dim})
+		cache := b.Param(ir.State, name, a.shared(1, ir.T(a.dt, ir.D((pool+1)*a.block), heads, dim)), ir.Source{})
+		old := b.ReshapeShard(b.KVRead(cache, list, a.block), 1, a.past, heads, dim)
 		if a.odd["values come with doubled history"] && which == "v" || a.odd["keys of the history are doubled"] && which == "k" {
 			old = b.Add(old, old)
 		}
@@ -237,14 +255,14 @@ func (a *attention) keys(l int, which string, heads, dim ir.Dim) *ir.Value {
 		rows = b.Concat(0, parts...)
 		next := cache
 		if a.chance("written", 50) {
-			next = b.KVWrite(cache, a.host("slots", dtype.I32, a.q), a.table(fmt.Sprint("new", which, l), a.dt, a.q, heads, dim))
+			next = b.KVWrite(cache, a.host("slots", dtype.I32, a.q), a.table(1, fmt.Sprint("new", which, l), a.dt, a.q, heads, dim))
 		}
 		b.Result(ir.State, name, next)
 	}
-	if heads.Is(1) && a.chance("no transpose", 30) {
+	if a.m.TP == 1 && heads.Is(1) && a.chance("no transpose", 30) {
 		return b.Reshape(rows, []ir.Dim{heads, one, a.total, dim})
 	}
-	return b.Reshape(b.Transpose(rows, []int64{1, 0, 2}), []ir.Dim{heads, one, a.total, dim})
+	return b.ReshapeShard(b.Transpose(rows, []int64{1, 0, 2}), 0, heads, one, a.total, dim)
 }
 
 // pool is the number of blocks of a cache that hold tokens.
@@ -284,7 +302,7 @@ func (a *attention) visible(dist *ir.Value) *ir.Value {
 		parts = append(parts, b.Lt(dist, b.Reshape(b.Add(a.host("reach", i32, a.q), b.Const(1, i32)), []ir.Dim{a.q, one})))
 	case a.odd["window excludes its end"]:
 		parts = append(parts, b.Le(dist, a.number(window, i32, 2)))
-	case a.chance("local", 60):
+	case a.chance("local", a.local):
 		parts = append(parts, b.Lt(dist, a.number(window, i32, 2)))
 	}
 	if a.odd["a second window"] {
@@ -328,13 +346,13 @@ func (a *attention) bias(l int, dist *ir.Value, extent int64, heads, group ir.Di
 		t = dtype.F32
 	}
 	if a.odd["bias is an input"] {
-		return wide(a.table(fmt.Sprint("bias", l), t, heads, group, a.q, a.total))
+		return wide(a.table(0, fmt.Sprint("bias", l), t, heads, group, a.q, a.total))
 	}
 	if a.odd["bias has its own distances"] {
 		dist = a.distances()
 	}
 	all := heads.Mul(group)
-	rel := a.table(fmt.Sprint("rel", l), t, a.q, all, ir.D(extent))
+	rel := a.table(1, fmt.Sprint("rel", l), t, a.q, all, ir.D(extent))
 	d3 := b.Reshape(dist, []ir.Dim{a.q, one, a.total})
 	index := b.Min(a.either(b.Max, d3, a.number(0, i32, 3)), a.number(float64(extent-1), i32, 3))
 	reach, far := float64(extent), 0.0
@@ -348,13 +366,13 @@ func (a *attention) bias(l int, dist *ir.Value, extent int64, heads, group ir.Di
 	if a.chance("bias cast early", 50) {
 		near = wide(near)
 	}
-	return wide(b.Reshape(b.Transpose(near, []int64{1, 0, 2}), []ir.Dim{heads, group, a.q, a.total}))
+	return wide(b.ReshapeShard(b.Transpose(near, []int64{1, 0, 2}), 0, heads, group, a.q, a.total))
 }
 
 func (a *attention) scaled(l int, scores *ir.Value, group ir.Dim) *ir.Value {
 	b := a.b
 	if a.odd["scale is an input"] {
-		return b.Mul(scores, a.table(fmt.Sprint("scale", l), dtype.F32, ir.D(1), group, ir.D(1), ir.D(1)))
+		return b.Mul(scores, a.table(-1, fmt.Sprint("scale", l), dtype.F32, ir.D(1), group, ir.D(1), ir.D(1)))
 	}
 	if a.chance("no scale", 30) {
 		return scores
@@ -375,7 +393,7 @@ func (a *attention) hidden(l int, scores, visible *ir.Value) *ir.Value {
 	}
 	other := a.number(low, dtype.F32, 4)
 	if a.odd["hidden scores are read from a table"] {
-		other = a.b.Sub(a.b.Reshape(a.table(fmt.Sprint("low", l), dtype.F32, a.q), []ir.Dim{ir.D(1), ir.D(1), a.q, ir.D(1)}), a.number(30000, dtype.F32, 4))
+		other = a.b.Sub(a.b.Reshape(a.table(-1, fmt.Sprint("low", l), dtype.F32, a.q), []ir.Dim{ir.D(1), ir.D(1), a.q, ir.D(1)}), a.number(30000, dtype.F32, 4))
 	}
 	return a.b.Select(visible, scores, other)
 }
@@ -448,59 +466,76 @@ func (a *attention) step(after *ir.Module) (env map[string]int64, args []map[str
 	seed := rapid.Uint64().Draw(t, "seed")
 	args, err := interp.RandomArgs(a.m, a.m.Entry(), env, seed, interp.RandomOptions{})
 	require.NoError(t, err)
-	in := args[0]
 	list := rand.New(rand.NewPCG(seed, 1)).Perm(pool)
-	set := func(name string, of func(i int64) int64) {
+	h := &chunk{listed: listed, blocks: blocks, past: past, rows: rows, block: a.block, list: list}
+	window := int64(0)
+	if x := after.Entry().Param("window_blocks"); x != nil {
+		sizes, err := after.Env(env)
+		require.NoError(t, err)
+		window, err = x.Value.Type.Shape[0].Eval(sizes)
+		require.NoError(t, err)
+	}
+	for _, in := range args {
+		h.fill(in, window)
+	}
+	return env, args
+}
+
+// chunk is a step of a host: rows of a bucket behind a history.
+type chunk struct {
+	listed, blocks, past int64 // blocks of the list, of them history, and its tokens
+	rows, block          int64
+	list                 []int // blocks of the pool; the history has the first ones
+}
+
+// at is the block at a place of the list.
+func (h *chunk) at(i int64) int64 {
+	if i -= h.listed - h.blocks; i >= 0 {
+		return int64(h.list[i])
+	}
+	return pool // the zero block
+}
+
+// fill makes the inputs of a rank, with a list for windows if it has blocks.
+func (h *chunk) fill(in map[string]*interp.Tensor, window int64) {
+	single := func(v int64) func(int64) int64 { return func(int64) int64 { return v } }
+	for name, of := range map[string]func(i int64) int64{
+		"q_len": single(h.rows), "ctx_len": single(h.past), "ctx_start": single((h.blocks - h.listed) * h.block), "ctx_blocks": h.at,
+		"slots": func(i int64) int64 { return int64(h.list[pool-1])*h.block + i%h.block },
+		"positions": func(i int64) int64 {
+			if i >= h.rows {
+				return 0
+			}
+			return h.past + i
+		},
+	} {
 		if x := in[name]; x != nil {
 			for i := range x.I {
 				x.I[i] = of(int64(i))
 			}
 		}
 	}
-	single := func(v int64) func(int64) int64 { return func(int64) int64 { return v } }
-	set("q_len", single(rows))
-	set("ctx_len", single(past))
-	set("ctx_start", single((blocks-listed)*a.block))
-	set("positions", func(i int64) int64 {
-		if i >= rows {
-			return 0
-		}
-		return past + i
-	})
-	listedBlock := func(i int64) int64 {
-		if i < listed-blocks {
-			return pool // the zero block
-		}
-		return int64(list[i-(listed-blocks)])
-	}
-	set("ctx_blocks", listedBlock)
-	set("slots", func(i int64) int64 { return int64(list[pool-1])*a.block + i%a.block })
 	for name, x := range in {
 		if !strings.HasPrefix(name, "kv.") {
 			continue
 		}
 		row := int64(x.Len()) / x.Shape[0]
-		if blocks > 0 { // slots behind the history
-			end := (listedBlock(listed-1) + 1) * a.block
-			for j := (end - (blocks*a.block - past)) * row; j < end*row; j++ {
+		if h.blocks > 0 { // slots behind the history
+			end := (h.at(h.listed-1) + 1) * h.block
+			for j := (end - (h.blocks*h.block - h.past)) * row; j < end*row; j++ {
 				x.F[j] = float32(int(1) << (18 + j%4))
 			}
 		}
-		clear(x.F[pool*a.block*row:])
+		clear(x.F[pool*h.block*row:])
 	}
-	if x := after.Entry().Param("window_blocks"); x != nil {
-		sizes, err := after.Env(env)
-		require.NoError(t, err)
-		k, err := x.Value.Type.Shape[0].Eval(sizes)
-		require.NoError(t, err)
-		ids := make([]int32, k)
+	if window > 0 {
+		ids := make([]int32, window)
 		for i := range ids {
-			ids[i] = int32(listedBlock(listed - k + int64(i)))
+			ids[i] = int32(h.at(h.listed - window + int64(i)))
 		}
-		in["window_blocks"] = interp.FromI32([]int64{k}, ids...)
-		in["window_start"] = interp.FromI32([]int64{1}, int32((blocks-k)*a.block))
+		in["window_blocks"] = interp.FromI32([]int64{window}, ids...)
+		in["window_start"] = interp.FromI32([]int64{1}, int32((h.blocks-window)*h.block))
 	}
-	return env, args
 }
 
 // attentionCase is what a pass of attention is run on: a drawn module after the
@@ -516,7 +551,8 @@ type attentionCase struct {
 // drawAttentionCase draws a module and runs a pass. It is nil where a budget is too
 // small for any mask, which is an error and no rewrite.
 func drawAttentionCase(t *rapid.T, pass string) *attentionCase {
-	a := drawAttention(t)
+	local := map[string]int{"local-window": 85, "fuse-rel-bias": 50, "band-split": 40, "sub-block": 50}
+	a := drawAttention(t, local[pass])
 	require.NoError(t, a.b.Err())
 	require.NoError(t, ir.Verify(a.m), "%s", a.m)
 	c := &attentionCase{attention: a}
