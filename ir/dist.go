@@ -528,7 +528,7 @@ func distSDPA(_ *Module, o *Op, result Type) (Dist, error) {
 	if countPartial(o) > 0 {
 		return Dist{}, nonLinear(o)
 	}
-	q, k, v, mask := arg(o, 0), arg(o, 1), arg(o, 2), arg(o, 3)
+	q, k, v := arg(o, 0), arg(o, 1), arg(o, 2)
 	switch {
 	case q.Dist.Kind == Sharded && q.Dist.Axis == 3:
 		return Dist{}, distErr("gather it first with all_gather", "%s: q is sharded along the contracted axis", o.Name())
@@ -538,10 +538,10 @@ func distSDPA(_ *Module, o *Op, result Type) (Dist, error) {
 		return Dist{}, distErr("shard keys and values alike", "%s: k is %s and v is %s", o.Name(), k.Dist.describe(), v.Dist.describe())
 	}
 	d, err := matmulFree(o, result, q.Dist, k.Dist)
-	if err != nil {
+	if err != nil || len(o.Args) < 4 {
 		return d, err
 	}
-	switch {
+	switch mask := arg(o, 3); {
 	case mask.Dist.Kind == Sharded && mask.Dist != d:
 		return d, distErr("", "%s: mask is %s and the scores are %s", o.Name(), mask.Dist.describe(), d.describe())
 	case mask.Dist.Kind == Sharded && mask.Shape[d.Axis].Is(1) && !result.Shape[d.Axis].Is(1):

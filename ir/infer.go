@@ -497,7 +497,7 @@ func sdpaRule(o *Op) ([]Type, error) {
 			return nil, err
 		}
 	}
-	q, k, v, mask := arg(o, 0), arg(o, 1), arg(o, 2), arg(o, 3)
+	q, k, v := arg(o, 0), arg(o, 1), arg(o, 2)
 	if err := firstErr(
 		wantDim(o, 1, 0, q.Shape[0], "the key/value heads of q"),
 		wantDim(o, 1, 1, D(1), "a group of query heads shares its keys"),
@@ -505,13 +505,17 @@ func sdpaRule(o *Op) ([]Type, error) {
 		wantDim(o, 2, 0, q.Shape[0], "the key/value heads of q"),
 		wantDim(o, 2, 1, D(1), "a group of query heads shares its values"),
 		wantDim(o, 2, 2, k.Shape[2], "one value a key"),
-		wantDim(o, 3, 3, k.Shape[2], "one number a key"),
 	); err != nil {
 		return nil, err
 	}
-	for axis := range 3 {
-		if n := mask.Shape[axis]; !n.Is(1) && !n.Equal(q.Shape[axis]) {
-			return nil, shapeErr("%s: axis %d of mask is %s, want %s or 1", o.Name(), axis, n, q.Shape[axis])
+	if len(o.Args) > 3 {
+		if err := wantDim(o, 3, 3, k.Shape[2], "one number a key"); err != nil {
+			return nil, err
+		}
+		for axis := range 3 {
+			if n := arg(o, 3).Shape[axis]; !n.Is(1) && !n.Equal(q.Shape[axis]) {
+				return nil, shapeErr("%s: axis %d of mask is %s, want %s or 1", o.Name(), axis, n, q.Shape[axis])
+			}
 		}
 	}
 	rows := []Dim{q.Shape[0], q.Shape[1], q.Shape[2]}
@@ -644,7 +648,7 @@ func callRule(o *Op) ([]Type, error) {
 
 // checkOperands checks the number and element types of operands.
 func checkOperands(o *Op) error {
-	want := len(o.Def.Operands)
+	want, least := len(o.Def.Operands), o.Def.Least()
 	if o.Def.Name == "call" { // a segment may take nothing
 		return nil
 	}
@@ -652,8 +656,12 @@ func checkOperands(o *Op) error {
 		if len(o.Args) < want {
 			return operandErr("%s takes at least %s, got %d", o.Name(), plural(want, "operand"), len(o.Args))
 		}
-	} else if len(o.Args) != want {
-		return operandErr("%s takes %s, got %d", o.Name(), plural(want, "operand"), len(o.Args))
+	} else if len(o.Args) < least || len(o.Args) > want {
+		number := plural(want, "operand")
+		if least < want {
+			number = fmt.Sprintf("%d or %s", least, number)
+		}
+		return operandErr("%s takes %s, got %d", o.Name(), number, len(o.Args))
 	}
 	for i, a := range o.Args {
 		def := o.Def.Operands[min(i, want-1)]

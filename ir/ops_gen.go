@@ -905,9 +905,14 @@ func (v MoEOp) Weights() *Value {
 	return v.Op.Args[2]
 }
 
-// SDPA builds sdpa: Scaled dot-product attention with an additive mask: o = softmax(scale·q·kᵀ + mask)·v along the keys. One rounding. Masks are finite: a hidden key has so large a negative number that its exponential is 0 beside any other; a row whose keys are all hidden by the same number that absorbs their scores gives the mean of v. There are no valid lengths and no causal flag: what hides a key is the mask.
+// SDPA builds sdpa: Scaled dot-product attention, with an additive mask or without: o = softmax(scale·q·kᵀ + mask)·v along the keys. One rounding. Masks are finite: a hidden key has so large a negative number that its exponential is 0 beside any other; a row whose keys are all hidden by the same number that absorbs their scores gives the mean of v. There are no valid lengths and no causal flag: what hides a key is the mask.
+// A nil mask is left out.
 func (bd *Builder) SDPA(q *Value, k *Value, v *Value, mask *Value, scale float64) *Value {
-	return bd.op("sdpa", []*Value{q, k, v, mask}, floatAttr("scale", scale))[0]
+	args := []*Value{q, k, v, mask}
+	if mask == nil {
+		args = args[:3]
+	}
+	return bd.op("sdpa", args, floatAttr("scale", scale))[0]
 }
 
 // SDPAOp is a typed view of sdpa.
@@ -935,8 +940,11 @@ func (v SDPAOp) V() *Value {
 	return v.Op.Args[2]
 }
 
-// Mask is operand 3.
+// Mask is operand 3, nil where it is left out.
 func (v SDPAOp) Mask() *Value {
+	if len(v.Op.Args) <= 3 {
+		return nil
+	}
 	return v.Op.Args[3]
 }
 
@@ -946,8 +954,13 @@ func (v SDPAOp) Scale() float64 {
 }
 
 // SDPAStats builds sdpa_stats: sdpa with the statistics of its softmax, so that parts of the keys can be joined: m is the largest score of a row rounded to q's type, linv = 1/Σ exp(score − m). For parts i, o = Σ wᵢoᵢ/Σ wᵢ with wᵢ = exp(mᵢ − max m)/linvᵢ.
+// A nil mask is left out.
 func (bd *Builder) SDPAStats(q *Value, k *Value, v *Value, mask *Value, scale float64) (o *Value, m *Value, linv *Value) {
-	r := bd.op("sdpa_stats", []*Value{q, k, v, mask}, floatAttr("scale", scale))
+	args := []*Value{q, k, v, mask}
+	if mask == nil {
+		args = args[:3]
+	}
+	r := bd.op("sdpa_stats", args, floatAttr("scale", scale))
 	return r[0], r[1], r[2]
 }
 
@@ -976,8 +989,11 @@ func (v SDPAStatsOp) V() *Value {
 	return v.Op.Args[2]
 }
 
-// Mask is operand 3.
+// Mask is operand 3, nil where it is left out.
 func (v SDPAStatsOp) Mask() *Value {
+	if len(v.Op.Args) <= 3 {
+		return nil
+	}
 	return v.Op.Args[3]
 }
 

@@ -541,6 +541,9 @@ func (g *gen) build(def *ops.Op) {
 			mask = T(t, one, one, one, keys)
 		}
 		q, k, v, m := g.param(T(t, heads, group, rows, dim).With(d)), g.param(T(t, heads, one, keys, dim).With(d)), g.param(T(t, heads, one, keys, g.size()).With(d)), g.param(mask)
+		if g.chance("no mask", 20) {
+			m = nil
+		}
 		if scale := pick(g, "scale", []float64{1, 0.125, 1e-06}); def.Name == "sdpa" {
 			b.SDPA(q, k, v, m, scale)
 		} else {

@@ -122,7 +122,8 @@ func TestTable(t *testing.T) {
 			require.NotEmpty(t, o.Results, o.Name)
 		}
 		for j, x := range o.Operands {
-			require.True(t, !x.Variadic || j == len(o.Operands)-1, "%s: only the last operand repeats", o.Name)
+			require.True(t, !x.Variadic && !x.Optional || j == len(o.Operands)-1, "%s: only the last operand repeats or may be missing", o.Name)
+			require.False(t, x.Variadic && x.Optional, o.Name)
 		}
 		attrs := map[string]bool{}
 		for _, a := range o.Attrs {

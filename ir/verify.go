@@ -522,6 +522,7 @@ func envString(env map[string]int64) string {
 // state checks that versions of states are used in order, and notes the new
 // versions that o makes.
 func (v *verifier) state(o *Op) {
+	taken := map[*Param]bool{}
 	for i, a := range o.Args {
 		p := v.states[a]
 		switch takes := takesState(o, i); {
@@ -534,9 +535,10 @@ func (v *verifier) state(o *Op) {
 			v.opError(o, "V10", "operand %d of %s is a state, %s is none", i, o.Name(), a.Name())
 			continue
 		}
-		if slices.ContainsFunc(o.Args[:i], func(b *Value) bool { return v.states[b] == p }) {
+		if taken[p] {
 			v.opError(o, "V10", "%s gets state %%%s twice", o.Name(), p.Name)
 		}
+		taken[p] = true
 		if next := v.seen[a]; next != nil {
 			d := v.opError(o, "V10", "a version of state %%%s is used after %s made the next one", p.Name, next.Name())
 			if next.Pos.Line > 0 {

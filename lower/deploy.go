@@ -38,7 +38,7 @@ type Deployment struct {
 	MaxBatchedTokens int `yaml:"max_batched_tokens"` // tokens a prefill chunk
 
 	Attention    string `yaml:"attention"`      // of prefill: plain, masked or banded
-	Far          string `yaml:"far"`            // keys that a band leaves out: mask or tiled
+	Far          string `yaml:"far"`            // keys that a band leaves out: mask, exact or tiled
 	MaskBudget   string `yaml:"mask_budget"`    // bytes of a layer's masks that are alive at once, as 512MiB
 	SubBlockRows int    `yaml:"sub_block_rows"` // most rows of a sub-block of attention
 
@@ -268,7 +268,7 @@ func (d *Deployment) check() error {
 	for _, e := range []struct{ key, v, allowed string }{
 		{"target", d.Target, "gaudi2"},
 		{"attention", d.Attention, "plain, masked, banded"},
-		{"far", d.Far, "mask, tiled"},
+		{"far", d.Far, "mask, exact, tiled"},
 		{"precision", d.Precision, "bf16, f32, both"},
 		{"embedding", d.Embedding, "replicated, sharded"},
 		{"buckets.strategy", d.Buckets.Strategy, strategies},

@@ -69,7 +69,7 @@ func TestBadDeployments(t *testing.T) {
 		{"target", "block_size: 16", "block_size: 16\ntarget: tpu", `line 6: target: "tpu" is not one of gaudi2`},
 		{"precision", "block_size: 16", "block_size: 16\nprecision: fp8", `precision: "fp8" is not one of bf16, f32, both`},
 		{"attention", "block_size: 16", "block_size: 16\nattention: fancy", `attention: "fancy" is not one of plain, masked, banded`},
-		{"far", "block_size: 16", "block_size: 16\nfar: exact", `far: "exact" is not one of mask, tiled`},
+		{"far", "block_size: 16", "block_size: 16\nfar: near", `far: "near" is not one of mask, exact, tiled`},
 		{"mask budget", "block_size: 16", "block_size: 16\nmask_budget: lots", `mask_budget: "lots" is not a number of bytes from 1`},
 		{"no mask budget", "block_size: 16", "block_size: 16\nmask_budget: 0", `mask_budget: "0" is not a number of bytes from 1`},
 		{"no rows", "block_size: 16", "block_size: 16\nsub_block_rows: 0", `sub_block_rows: 0, want a number from 1`},

@@ -72,6 +72,10 @@ var attentionPaths = map[string]struct {
 }{
 	"masked":                {Params{Attention: Masked}, "fuse-rel-bias"},
 	"banded, far by mask":   {Params{Attention: Banded, Far: FarMask}, "fuse-rel-bias,band-split"},
+	"banded, far exact":     {Params{Attention: Banded, Far: FarExact}, "fuse-rel-bias,band-split"},
+	"exact, sub-blocks":     {Params{Attention: Banded, Far: FarExact, SubBlockRows: 3}, "fuse-rel-bias,band-split,canonicalize,hoist-step-invariant,cse,dce,outline-segments,sub-block,canonicalize,cse,dce"},
+	"exact, a mask budget":  {Params{Attention: Banded, Far: FarExact, MaskBudget: 2500}, "fuse-rel-bias,band-split,outline-segments,sub-block"},
+	"exact, without split":  {Params{Attention: Banded, Far: FarExact, SubBlockRows: 4}, "fuse-rel-bias,outline-segments,sub-block"},
 	"banded, far tiled":     {Params{Attention: Banded, Far: FarTiled}, "fuse-rel-bias,band-split,canonicalize,cse,dce"},
 	"masked, sub-blocks":    {Params{Attention: Masked, SubBlockRows: 3}, "fuse-rel-bias,canonicalize,cse,outline-segments,sub-block,cse,dce"},
 	"banded, sub-blocks":    {Params{Attention: Banded, Far: FarMask, SubBlockRows: 5}, "fuse-rel-bias,band-split,dce,outline-segments,sub-block"},
@@ -315,7 +319,7 @@ func TestInnerSubBlocksAreOneSegment(t *testing.T) {
 
 // denseMask is the size of a mask that differs by row.
 func denseMask(o *ir.Op) (bytes int64, ok bool) {
-	if !isAttention(o) || o.Args[3].Type.Shape[2].Is(1) {
+	if !isAttention(o) || len(o.Args) < 4 || o.Args[3].Type.Shape[2].Is(1) {
 		return 0, false
 	}
 	n, ok := o.Args[3].Type.Elems().Const()
@@ -330,7 +334,7 @@ func TestRowsOfPaddingGiveZeros(t *testing.T) {
 	require.NoError(t, err)
 	_, rows := chunk(args[0], rand.New(rand.NewPCG(4, 0)), 5)
 	require.Less(t, rows, int64(8))
-	for _, name := range []string{"", "masked", "banded, far by mask", "banded, far tiled"} {
+	for _, name := range []string{"", "masked", "banded, far by mask", "banded, far exact", "banded, far tiled"} {
 		path := attentionPaths[name]
 		m, checked := transformed(t, before, env, path.params, path.pipeline), 0
 		_, err := interp.Run(t.Context(), m, m.Entry(), env, withConstants(t, m, args), interp.Options{Tap: func(_ int, o *ir.Op, _ int, x *interp.Tensor) {

@@ -59,7 +59,10 @@ import (
 // It does not fire where the op does not say so, or where the band may begin with
 // the first key; where it is not known which keys hold a token; and where the
 // deployment wants plain or masked attention. Statistics as results of the node are
-// unproven on cards; with far: tiled those of the far keys are spelled out.
+// unproven on cards; with far: tiled those of the far keys are spelled out. With far:
+// exact no mask hides far keys: whole blocks before the band are read in pieces that
+// are history or padding as a whole (far_pieces.go). That does not fire where keys
+// and values are made of the list of blocks in another way than capture does.
 var bandSplitPass = Pass{
 	Name:     "band-split",
 	Summary:  "splits keys into a band with a mask for each row and the rest with one mask for all",
@@ -74,10 +77,21 @@ func bandSplit(c *Context, m *ir.Module) (bool, error) {
 	if m.Level == ops.Plan {
 		return false, nil
 	}
-	return applyPatterns(c, m, []pattern{{"attention over history", []string{"sdpa"}, splitBand}})
+	s := bandSplitter{lists: map[*ir.Func]*blockList{}, pieces: map[string]*farPieces{}}
+	for _, f := range m.Funcs {
+		s.lists[f] = listOf(f)
+	}
+	return applyPatterns(c, m, []pattern{{"attention over history", []string{"sdpa"}, s.split}})
 }
 
-func splitBand(r *rewriter, o *ir.Op) bool {
+// bandSplitter has what attention reads, and the pieces of far blocks by function
+// and number.
+type bandSplitter struct {
+	lists  map[*ir.Func]*blockList
+	pieces map[string]*farPieces
+}
+
+func (s *bandSplitter) split(r *rewriter, o *ir.Op) bool {
 	refuse := func(format string, args ...any) bool {
 		r.ctx.Remark(o.Loc, "not split: "+format, args...)
 		return false
@@ -94,6 +108,13 @@ func splitBand(r *rewriter, o *ir.Op) bool {
 	case tokens(o.Args[1]) == nil:
 		return refuse("nothing says which keys hold a token")
 	}
+	if r.ctx.Params.Far == FarExact {
+		done, why := s.exact(r, o, band.Dim)
+		if why != "" {
+			return refuse("%s", why)
+		}
+		return done
+	}
 	y := r.joinParts(o, band.Dim)
 	if err := r.Err(); err != nil {
 		return refuse("%v", err)
@@ -105,16 +126,10 @@ func splitBand(r *rewriter, o *ir.Op) bool {
 // band.
 func (r *rewriter) joinParts(o *ir.Op, far ir.Dim) *ir.Value {
 	n := newNarrower(r)
-	q, k, v, mask, scale := o.Args[0], o.Args[1], o.Args[2], o.Args[3], o.Attr("scale").Float
-	total, t := k.Type.Shape[2], o.Results[0].Type.DType
-	band, rest := cut{2, far, total}, cut{2, ir.D(0), far}
-	near := r.attend(q, n.part(k, band), n.part(v, band), n.part(mask, cut{3, far, total}), scale)
-	for _, a := range o.Attrs {
-		if a.Name == "last" || a.Name == "band" {
-			a.Dim = a.Dim.Sub(far)
-			near.linv.Def.Attrs = append(near.linv.Def.Attrs, a)
-		}
-	}
+	q, k, v, scale := o.Args[0], o.Args[1], o.Args[2], o.Attr("scale").Float
+	t := o.Results[0].Type.DType
+	band, rest := cut{2, far, k.Type.Shape[2]}, cut{2, ir.D(0), far}
+	near := n.band(o, far, n.part(k, band), n.part(v, band))
 	one := ir.D(1)
 	token := r.Reshape(n.part(tokens(k), rest), []ir.Dim{one, one, one, far})
 	hide := r.Select(token, r.number(0, t, 4), r.number(hiddenMask, t, 4))
@@ -122,11 +137,87 @@ func (r *rewriter) joinParts(o *ir.Op, far ir.Dim) *ir.Value {
 	if r.ctx.Params.Far == FarTiled {
 		attend = r.spelled
 	}
-	y := r.join(near, attend(q, n.part(k, rest), n.part(v, rest), hide, scale))
-	if t != dtype.F32 {
-		y = r.Cast(y, t)
+	return r.join(t, near, attend(q, n.part(k, rest), n.part(v, rest), hide, scale))
+}
+
+// band is attention of the keys from far on, k and v, with their part of the mask.
+func (n *narrower) band(o *ir.Op, far ir.Dim, k, v *ir.Value) attended {
+	mask := n.part(o.Args[3], cut{3, far, o.Args[1].Type.Shape[2]})
+	near := n.attend(o.Args[0], k, v, mask, o.Attr("scale").Float)
+	for _, a := range o.Attrs {
+		if a.Name == "last" || a.Name == "band" {
+			a.Dim = a.Dim.Sub(far)
+			near.linv.Def.Attrs = append(near.linv.Def.Attrs, a)
+		}
 	}
-	return y
+	return near
+}
+
+// exact replaces attention by that of the blocks before all bands, in pieces, and of
+// all other keys, if it can and may; it says why it cannot.
+func (s *bandSplitter) exact(r *rewriter, o *ir.Op, band ir.Dim) (done bool, why string) {
+	q, k, v, scale := o.Args[0], o.Args[1].Def, o.Args[2], o.Attr("scale").Float
+	list := s.lists[r.fn]
+	if list == nil || list.decode {
+		return false, "the list of blocks that attention reads is not known"
+	}
+	keys, values := madeOfBlocks(k.Args[1], list), madeOfBlocks(v, list)
+	reach, ok := list.slots().Sub(band).Const()
+	switch {
+	case keys == nil || values == nil:
+		return false, "keys or values are not the blocks of the list and the chunk's rows behind them"
+	case !ok:
+		return false, "the band begins at " + band.String() + ", which says nothing of the end of the history"
+	case !heldByPosition(r.fn, list, k.Args[0]):
+		return false, "slots of the history hold a token by more than their position"
+	}
+	// One block is in the band even if the bias reaches none, since a list is not empty.
+	count := ir.SymDim(list.size).Sub(ir.D(max(1, (reach+list.block-1)/list.block)))
+	if !r.mod.AtLeast(count, 1) {
+		return false, "there may be no whole block before the band"
+	}
+	// Lists come first in the function, reads where the history was read: later
+	// there may be another version of the cache.
+	first := r.aside()
+	key := r.fn.Name + " " + count.String()
+	pieces := s.pieces[key]
+	if pieces == nil {
+		syms := len(r.mod.Syms)
+		pieces = newFarPieces(first.Builder, r.mod, list, count)
+		defer func() {
+			if !done {
+				r.mod.Syms = r.mod.Syms[:syms]
+			}
+		}()
+	}
+	kAt, vAt := r.aside(), r.aside()
+	n := newNarrower(r)
+	far := count.Mul(ir.D(list.block))
+	all := k.Args[1].Type.Shape[2]
+	token, zero := n.part(k.Args[0], cut{2, far, all}), k.Args[2]
+	whole := func(m *madeOf, at aside) *ir.Value {
+		return m.moved(r.Builder, r.Concat(0, m.of(at.Builder, pieces.near), m.join.Args[1]))
+	}
+	parts := []attended{n.band(o, far, r.Select(token, whole(keys, kAt), zero), whole(values, vAt))}
+	for _, p := range pieces.parts {
+		part := r.attend(q, keys.moved(r.Builder, keys.of(kAt.Builder, p.blocks)), values.moved(r.Builder, values.of(vAt.Builder, p.blocks)), nil, scale)
+		part.m = r.Add(part.m, p.hide)
+		parts = append(parts, part)
+	}
+	y := r.join(o.Results[0].Type.DType, parts...)
+	for _, err := range []error{first.Err(), kAt.Err(), vAt.Err(), r.Err()} {
+		if err != nil {
+			return false, err.Error()
+		}
+	}
+	if !r.replace(y) {
+		return false, ""
+	}
+	r.put(first, r.fn.Ops[0])
+	r.put(kAt, keys.read)
+	r.put(vAt, values.read)
+	s.pieces[key] = pieces
+	return true, ""
 }
 
 // attended is attention of a part of the keys with its statistics, in f32.
@@ -154,13 +245,25 @@ func (r *rewriter) spelled(q, k, v, mask *ir.Value, scale float64) attended {
 	return attended{r.wide(r.Matmul(p, v, false, q.Type.DType)), m, linv}
 }
 
-// join is attention of the keys of two parts: the weight of a part is the sum of
-// its exponentials, relative to the larger maximum.
-func (r *rewriter) join(a, b attended) *ir.Value {
-	top := r.Max(a.m, b.m)
-	weight := func(p attended) *ir.Value { return r.Div(r.Exp(r.Sub(p.m, top)), p.linv) }
-	wa, wb := weight(a), weight(b)
-	return r.Div(r.Add(r.Mul(a.o, wa), r.Mul(b.o, wb)), r.Add(wa, wb))
+// join is attention of the keys of all parts, as a type: the weight of a part is
+// the sum of its exponentials, relative to the largest maximum.
+func (r *rewriter) join(t dtype.Type, parts ...attended) *ir.Value {
+	top := parts[0].m
+	for _, p := range parts[1:] {
+		top = r.Max(top, p.m)
+	}
+	weights := make([]*ir.Value, len(parts))
+	for i, p := range parts {
+		weights[i] = r.Div(r.Exp(r.Sub(p.m, top)), p.linv)
+	}
+	y, sum := r.Mul(parts[0].o, weights[0]), weights[0]
+	for i, p := range parts[1:] {
+		y, sum = r.Add(y, r.Mul(p.o, weights[i+1])), r.Add(sum, weights[i+1])
+	}
+	if y = r.Div(y, sum); t != dtype.F32 {
+		y = r.Cast(y, t)
+	}
+	return y
 }
 
 func (r *rewriter) wide(v *ir.Value) *ir.Value {

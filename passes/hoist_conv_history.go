@@ -274,7 +274,7 @@ func (h *convHoister) hoist(g []lane) {
 	}
 	ones := start.Reshape(start.Const(1, dtype.F32), []ir.Dim{one, one, one, one})
 	newestTaps := start.Add(start.Slice(all, 2, taps.Sub(one), taps), ones) // [lanes·parts, 1, 1, C]
-	var newest []*ir.Value // [1, S, P, C] of each lane
+	var newest []*ir.Value                                                  // [1, S, P, C] of each lane
 	for i, l := range g {
 		sum := start.ReshapeShard(start.Slice(sums, 0, ir.D(int64(i)), ir.D(int64(i+1))), l.x.Type.Rank()-1, l.x.Type.Shape...)
 		end, endOps := h.builder(loc)

@@ -370,7 +370,7 @@ func (w *windower) shorten(window int64) string {
 	case size.Min >= most:
 		w.size = bound
 	default:
-		w.size = w.derive("window", &ir.SymDef{Fn: "min", X: ir.SymDim(w.list.size), Y: bound})
+		w.size = derive(w.mod, "window", &ir.SymDef{Fn: "min", X: ir.SymDim(w.list.size), Y: bound})
 	}
 	return ""
 }
@@ -380,19 +380,19 @@ func (w *windower) sym(name string) *ir.Sym {
 }
 
 // derive is a derived symbol, with a number behind its name if that is taken.
-func (w *windower) derive(name string, def *ir.SymDef) ir.Dim {
+func derive(m *ir.Module, name string, def *ir.SymDef) ir.Dim {
 	s := &ir.Sym{Name: name, Def: def}
 	for i := 2; ; i++ {
-		at := slices.IndexFunc(w.mod.Syms, func(t *ir.Sym) bool { return t.Name == s.Name })
+		at := slices.IndexFunc(m.Syms, func(t *ir.Sym) bool { return t.Name == s.Name })
 		if at < 0 {
 			break
 		}
-		if w.mod.Syms[at].String() == s.String() {
+		if m.Syms[at].String() == s.String() {
 			return ir.SymDim(s.Name)
 		}
 		s.Name = fmt.Sprint(name, i)
 	}
-	w.mod.Syms = append(w.mod.Syms, s)
+	m.Syms = append(m.Syms, s)
 	return ir.SymDim(s.Name)
 }
 

@@ -22,6 +22,8 @@ type narrower struct {
 	// slices builds slices, which are of values that were there before.
 	slices *ir.Builder
 	made   map[string]*ir.Value
+	// always are ops whose results are computed again, of whatever size they are.
+	always map[*ir.Op]bool
 	// attention, where set, builds parts of rows of an sdpa or sdpa_stats.
 	attention func(o *ir.Op, c cut) []*ir.Value
 }
@@ -55,7 +57,7 @@ func keyOf(v *ir.Value, cuts []cut) string {
 }
 
 func (n *narrower) build(v *ir.Value, cuts []cut) *ir.Value {
-	if v.Def != nil && len(withoutOnes(v.Type.Shape)) > 1 {
+	if v.Def != nil && (len(withoutOnes(v.Type.Shape)) > 1 || n.always[v.Def]) {
 		if y := n.again(v, v.Def, cuts); y != nil {
 			return y
 		}

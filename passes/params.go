@@ -36,7 +36,7 @@ func (p *Params) words() []word {
 	return []word{
 		{"target", &p.Target, nil},
 		{"attention", &p.Attention, []string{Plain, Masked, Banded}},
-		{"far", &p.Far, []string{FarMask, FarTiled}},
+		{"far", &p.Far, []string{FarMask, FarExact, FarTiled}},
 	}
 }
 

@@ -79,8 +79,8 @@ type Params struct {
 	MaxBatchedTokens int    // tokens a prefill chunk
 
 	// Attention is the form of attention in prefill: [Plain], [Masked] or
-	// [Banded]. Far is the form of the keys that a band leaves out: [FarMask] or
-	// [FarTiled].
+	// [Banded]. Far is the form of the keys that a band leaves out: [FarMask],
+	// [FarExact] or [FarTiled].
 	Attention, Far string
 	MaskBudget     int // bytes of the masks of a layer that are alive at once
 	SubBlockRows   int // rows of a sub-block of attention
@@ -93,6 +93,7 @@ const (
 	Banded = "banded" // a mask for the keys in reach of the relative bias only
 
 	FarMask  = "mask"  // one op, whose mask hides what holds no token
+	FarExact = "exact" // ops of whole blocks without a mask
 	FarTiled = "tiled" // products, sums and exponentials
 )
 

@@ -154,6 +154,28 @@ func (r *rewriter) replace(values ...*ir.Value) bool {
 	return true
 }
 
+// aside are ops that will stand before another one than the op being looked at.
+type aside struct {
+	*ir.Builder
+	fn *ir.Func
+}
+
+func (r *rewriter) aside() aside {
+	f := &ir.Func{}
+	return aside{ir.NewBuilder(r.mod, f).At(r.root.Loc), f}
+}
+
+// put puts ops before another one, which may be gone; what reads them must be part
+// of the function by then.
+func (r *rewriter) put(a aside, before *ir.Op) {
+	for _, o := range a.fn.Ops {
+		o.Pos = before.Pos
+		r.uses.Add(o)
+		r.push(o)
+	}
+	r.before[before] = append(r.before[before], a.fn.Ops...)
+}
+
 // mayReplace reports whether a value may stand for another one. What a function
 // returns is computed by it and returned once: lowering gives every result a
 // place of its own, and makes weights of constants.

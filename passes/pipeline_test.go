@@ -184,5 +184,5 @@ func TestParams(t *testing.T) {
 	require.EqualError(t, q.Set("block_size"), `parameter "block_size" is not of the form key=value`)
 	require.EqualError(t, q.Set("block_size=0"), `parameter block_size is "0", want a number from 1`)
 	require.ErrorContains(t, q.Set("size=3"), `there is no parameter "size"; there are target, attention, far, block_size`)
-	require.EqualError(t, q.Set("far=away"), `parameter far is "away", want one of mask, tiled`)
+	require.EqualError(t, q.Set("far=away"), `parameter far is "away", want one of mask, exact, tiled`)
 }

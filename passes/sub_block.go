@@ -130,7 +130,7 @@ func (s *subBlocker) root(root *ir.Value) error {
 	if !ok {
 		return fmt.Errorf("@%s: the rows of attention are %s; want a number", s.fn.Name, root.Type.Shape[2])
 	}
-	list := s.attentions(root)
+	list, through := s.attentions(root)
 	per, why, err := s.rows(list, rows)
 	if err != nil || per >= rows {
 		return err
@@ -138,31 +138,37 @@ func (s *subBlocker) root(root *ir.Value) error {
 	if !s.ctx.Rewrite() {
 		return nil
 	}
-	s.build(root, rows, per, why)
+	s.build(root, through, rows, per, why)
 	s.cut = true
 	return nil
 }
 
-// attentions are the ops whose rows make a value.
-func (s *subBlocker) attentions(root *ir.Value) []*ir.Op {
-	var list []*ir.Op
+// attentions are the ops whose rows make a value, and all ops from them to it.
+func (s *subBlocker) attentions(root *ir.Value) (list []*ir.Op, through map[*ir.Op]bool) {
+	through = map[*ir.Op]bool{}
 	seen := map[*ir.Op]bool{}
-	var visit func(v *ir.Value)
-	visit = func(v *ir.Value) {
-		if v.Def == nil || seen[v.Def] || v.Type.Rank() != 4 {
-			return
+	var visit func(v *ir.Value) bool
+	visit = func(v *ir.Value) bool {
+		if v.Def == nil || v.Type.Rank() != 4 {
+			return false
+		}
+		if seen[v.Def] {
+			return through[v.Def]
 		}
 		seen[v.Def] = true
-		if isAttention(v.Def) {
+		found := isAttention(v.Def)
+		if found {
 			list = append(list, v.Def)
-			return
+		} else {
+			for _, a := range v.Def.Args {
+				found = visit(a) || found
+			}
 		}
-		for _, a := range v.Def.Args {
-			visit(a)
-		}
+		through[v.Def] = found
+		return found
 	}
 	visit(root)
-	return list
+	return list, through
 }
 
 // rows is the number of rows of a sub-block, and what limits it.
@@ -203,6 +209,9 @@ func (s *subBlocker) rows(list []*ir.Op, all int64) (per int64, why string, err 
 
 // maskBytes are those of the mask of an inner sub-block.
 func (s *subBlocker) maskBytes(o *ir.Op, rows int64) int64 {
+	if len(o.Args) < 4 {
+		return 0
+	}
 	mask := o.Args[3].Type
 	n := int64(mask.DType.Size())
 	for axis := range 2 {
@@ -214,7 +223,11 @@ func (s *subBlocker) maskBytes(o *ir.Op, rows int64) int64 {
 	}
 	keys, _ := mask.Shape[3].Const()
 	if k := s.keys(o, 0, rows); k.low > minInt {
-		keys = min(keys, k.high-k.low)
+		masked := k.high - k.low
+		if s.exact() && o.Attr("first") == nil {
+			masked += s.history(o)
+		}
+		keys = min(keys, masked)
 	}
 	return n * keys
 }
@@ -245,6 +258,16 @@ func (s *subBlocker) keys(o *ir.Op, a, b int64) keySpan {
 		k.low = max(k.low, a+band)
 	}
 	return k
+}
+
+// exact reports whether keys that no bias reaches have no mask for all rows: those
+// of the history keep the mask for each row, those of the chunk have none.
+func (s *subBlocker) exact() bool { return s.ctx.Params.Far == FarExact }
+
+// history is the number of keys before the chunk's.
+func (s *subBlocker) history(o *ir.Op) int64 {
+	last, _ := o.Attr("last").Dim.Const() // where there is a band there is this
+	return last
 }
 
 // hides reports whether keys that hold no token are zeros, and a number hides them
@@ -279,7 +302,7 @@ func (s *subBlocker) number(v *ir.Value) (n float64, ok bool) {
 }
 
 // build replaces a value by its sub-blocks, between breaks.
-func (s *subBlocker) build(root *ir.Value, rows, per int64, why string) {
+func (s *subBlocker) build(root *ir.Value, through map[*ir.Op]bool, rows, per int64, why string) {
 	r := newRewriter(s.ctx, s.mod, s.fn)
 	before := &ir.Func{}
 	loc := root.Def.Loc
@@ -291,7 +314,7 @@ func (s *subBlocker) build(root *ir.Value, rows, per int64, why string) {
 		r.root, r.scratch = root.Def, &ir.Func{}
 		r.Builder = ir.NewBuilder(s.mod, r.scratch).At(loc)
 		n := newNarrower(r)
-		n.slices = ir.NewBuilder(s.mod, before).At(loc)
+		n.slices, n.always = ir.NewBuilder(s.mod, before).At(loc), through
 		sub := &rowBlock{n, s}
 		n.attention = sub.attention
 		r.GraphBreak(fmt.Sprintf("sub-block %d of %d: %s", i+1, count, why))
@@ -325,32 +348,48 @@ type rowBlock struct {
 }
 
 func (n *rowBlock) attention(o *ir.Op, c cut) []*ir.Value {
-	q, k, v, mask := o.Args[0], o.Args[1], o.Args[2], o.Args[3]
+	q, k, v, scale := n.slice(o.Args[0], c), o.Args[1], o.Args[2], o.Attr("scale").Float
+	stats := o.Name() == "sdpa_stats"
+	if len(o.Args) < 4 {
+		return n.attend(q, k, v, nil, scale, stats)
+	}
 	a, _ := c.start.Const()
 	b, _ := c.stop.Const()
 	total, _ := k.Type.Shape[2].Const()
 	span := n.s.keys(o, a, b)
 	low, high := max(span.low, 0), min(span.high, total)
-	q = n.slice(q, c)
-	scale := o.Attr("scale").Float
-	far := int64(0) // keys before it have a mask for all rows
+	part := func(from, to int64, mask *ir.Value, stats bool) []*ir.Value {
+		keys := cut{2, ir.D(from), ir.D(to)}
+		return n.attend(q, n.slice(k, keys), n.slice(v, keys), mask, scale, stats)
+	}
+	// masked are keys with their part of the mask.
+	masked := func(from, to int64, stats bool) []*ir.Value {
+		mask := o.Args[3]
+		return part(from, to, n.part(mask, append(broadcastCuts(mask, []cut{c}), cut{3, ir.D(from), ir.D(to)})...), stats)
+	}
+	far := int64(0) // keys before it have no mask for each row
 	if o.Attr("first") == nil {
 		far = low
 	}
-	stats := o.Name() == "sdpa_stats"
-	near := func(stats bool) []*ir.Value {
-		keys := cut{2, ir.D(low), ir.D(high)}
-		m := n.part(mask, append(broadcastCuts(mask, []cut{c}), cut{3, keys.start, keys.stop})...)
-		return n.attend(q, n.slice(k, keys), n.slice(v, keys), m, scale, stats)
-	}
 	if far == 0 {
-		return near(stats)
+		return masked(low, high, stats)
 	}
-	rest := cut{2, ir.D(0), ir.D(far)}
-	one := ir.D(1)
-	token := n.Reshape(n.slice(k.Def.Args[0], rest), []ir.Dim{one, one, one, ir.D(far)})
-	hide := n.Select(token, n.scalar(k.Def.Args[2]), n.scalar(mask.Def.Args[2]))
-	return n.joined(near(true), n.attend(q, n.slice(k, rest), n.slice(v, rest), hide, scale, true), stats)
+	if !n.s.exact() {
+		one, rest := ir.D(1), cut{2, ir.D(0), ir.D(far)}
+		token := n.Reshape(n.slice(k.Def.Args[0], rest), []ir.Dim{one, one, one, ir.D(far)})
+		hide := n.Select(token, n.scalar(k.Def.Args[2]), n.scalar(o.Args[3].Def.Args[2]))
+		return n.joined(stats, masked(low, high, true), part(0, far, hide, true))
+	}
+	// The chunk's keys before a row that counts all hold tokens.
+	history := n.s.history(o)
+	if far <= history {
+		return masked(0, high, stats)
+	}
+	parts := [][]*ir.Value{masked(low, high, true), part(history, far, nil, true)}
+	if history > 0 {
+		parts = append(parts, masked(0, history, true))
+	}
+	return n.joined(stats, parts...)
 }
 
 func (n *rowBlock) attend(q, k, v, mask *ir.Value, scale float64, stats bool) []*ir.Value {
@@ -369,16 +408,24 @@ func (n *rowBlock) scalar(v *ir.Value) *ir.Value {
 	return v
 }
 
-// joined is attention of the keys of two parts, with statistics or not. It needs
+// joined is attention of the keys of all parts, with statistics or not. It needs
 // no constants, which a segment cannot make.
-func (n *rowBlock) joined(x, y []*ir.Value, stats bool) []*ir.Value {
-	t := x[0].Type.DType
-	a, b := attended{n.wide(x[0]), n.wide(x[1]), x[2]}, attended{n.wide(y[0]), n.wide(y[1]), y[2]}
-	top := n.Max(a.m, b.m)
-	// Weights by the common denominator a.linv·b.linv.
-	wa, wb := n.Mul(n.Exp(n.Sub(a.m, top)), b.linv), n.Mul(n.Exp(n.Sub(b.m, top)), a.linv)
-	sum := n.Add(wa, wb)
-	o := n.Div(n.Add(n.Mul(a.o, wa), n.Mul(b.o, wb)), sum)
+func (n *rowBlock) joined(stats bool, parts ...[]*ir.Value) []*ir.Value {
+	t := parts[0][0].Type.DType
+	wide := func(p []*ir.Value) attended { return attended{n.wide(p[0]), n.wide(p[1]), p[2]} }
+	a := wide(parts[0])
+	for i, p := range parts[1:] {
+		b := wide(p)
+		top := n.Max(a.m, b.m)
+		// Weights by the common denominator a.linv·b.linv.
+		wa, wb := n.Mul(n.Exp(n.Sub(a.m, top)), b.linv), n.Mul(n.Exp(n.Sub(b.m, top)), a.linv)
+		sum := n.Add(wa, wb)
+		o := n.Div(n.Add(n.Mul(a.o, wa), n.Mul(b.o, wb)), sum)
+		if stats || i+2 < len(parts) {
+			b.linv = n.Div(n.Mul(a.linv, b.linv), sum)
+		}
+		a = attended{o, top, b.linv}
+	}
 	back := func(v *ir.Value) *ir.Value {
 		if t == dtype.F32 {
 			return v
@@ -386,9 +433,9 @@ func (n *rowBlock) joined(x, y []*ir.Value, stats bool) []*ir.Value {
 		return n.Cast(v, t)
 	}
 	if !stats {
-		return []*ir.Value{back(o)}
+		return []*ir.Value{back(a.o)}
 	}
-	return []*ir.Value{back(o), back(top), n.Div(n.Mul(a.linv, b.linv), sum)}
+	return []*ir.Value{back(a.o), back(a.m), a.linv}
 }
 
 // splitCalls cuts segments at their breaks. Breaks stay, between the calls.

@@ -10,13 +10,17 @@ import (
 // once. The statistics are relative to the maximum as it is returned, rounded;
 // the mean is not.
 func sdpa(a attrs, in []*Tensor) ([]*Tensor, error) {
-	q, k, v, mask := in[0], in[1], in[2], in[3]
+	q, k, v := in[0], in[1], in[2]
 	rows, d, keys, dv := q.Shape[:3], int(q.Shape[3]), int(k.Shape[2]), int(v.Shape[3])
 	scale := float64(float32(a.op.Attr("scale").Float))
 	o := Zeros(q.DType, append(rows[:3:3], int64(dv))...)
 	m, linv := Zeros(q.DType, append(rows[:3:3], 1)...), Zeros(dtype.F32, append(rows[:3:3], 1)...)
 	// The heads that make a row's scores, and the row of the mask.
 	heads := walk(rows, 0, broadcastStrides([]int64{k.Shape[0], 1, 1}, rows))
+	mask := Zeros(q.DType, 1, 1, 1, int64(keys))
+	if len(in) > 3 {
+		mask = in[3]
+	}
 	masks := walk(rows, 0, broadcastStrides(mask.Shape[:3], rows))
 	e := make([]float64, keys)
 	for r := range heads {

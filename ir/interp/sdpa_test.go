@@ -8,6 +8,25 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// Without a mask all rows see all keys.
+func TestSDPAWithoutMask(t *testing.T) {
+	m := parse(t, `module @m {level = fused}
+func @f(input %q: f32[2, 3, 5, 8], input %k: f32[2, 1, 7, 8]) -> (output a: f32[2, 3, 5, 8], output b: f32[2, 3, 5, 8], output m: f32[2, 3, 5, 1], output n: f32[2, 3, 5, 1]) {
+  %i = iota {size = 7}
+  %zero = sub %i, %i
+  %f = cast %zero {dtype = f32}
+  %mask = reshape %f {shape = [1, 1, 1, 7]}
+  %a, %m, %l = sdpa_stats %q, %k, %k, %mask {scale = 0.25}
+  %x, %n, %y = sdpa_stats %q, %k, %k {scale = 0.25}
+  %b = sdpa %q, %k, %k {scale = 0.25}
+  return %a, %b, %m, %n
+}`)
+	out, err := Run(context.Background(), m, m.Entry(), nil, randomArgs(t, m, m.Entry()), Options{})
+	require.NoError(t, err)
+	require.Equal(t, out[0]["a"].F, out[0]["b"].F)
+	require.Equal(t, out[0]["m"].F, out[0]["n"].F)
+}
+
 // The fused attention is the product, softmax and product that it stands for;
 // parts of its keys, joined by their statistics, give the whole, also when all
 // keys of a part are hidden; a row that sees nothing is finite.

@@ -48,8 +48,9 @@ type Operand struct {
 	Name string
 	Elem Elem
 	Doc  string
-	// Variadic operands, always last, stand for one or more.
-	Variadic bool
+	// Variadic operands, always last, stand for one or more, Optional ones, always
+	// last too, for one or none.
+	Variadic, Optional bool
 }
 
 // Dist names the rule that derives the distribution of an op's results from
@@ -159,6 +160,15 @@ func (o *Op) FirstState() int {
 		return len(o.Operands) - 1
 	}
 	return 0
+}
+
+// Least is the smallest number of operands.
+func (o *Op) Least() int {
+	n := len(o.Operands)
+	if n > 0 && o.Operands[n-1].Optional {
+		n--
+	}
+	return n
 }
 
 // ByName finds a row of the table.

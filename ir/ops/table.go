@@ -25,7 +25,7 @@ var axisAttr = Attr{Name: "axis", Type: Int, Doc: "axis, counted from the slowes
 var (
 	sdpaOperands = []Operand{
 		operand("q", AnyFloat, "[kvHeads, group, Sq, D]"), operand("k", AnyFloat, "[kvHeads, 1, Sk, D]"), operand("v", AnyFloat, "[kvHeads, 1, Sk, Dv]"),
-		operand("mask", AnyFloat, "[…, Sk], added to the scaled scores; other axes those of the scores or 1"),
+		{Name: "mask", Elem: AnyFloat, Doc: "[…, Sk], added to the scaled scores; other axes those of the scores or 1; without it all rows see all keys", Optional: true},
 	}
 	sdpaAttrs = []Attr{
 		{Name: "scale", Type: Float, Doc: "multiplies the scores"},
@@ -186,7 +186,7 @@ var Table = []Op{
 		Results: []string{"y"}, Example: "%y2 = moe %h, %e, %p, %w13, %w2",
 	},
 	{
-		Name: "sdpa", Summary: "Scaled dot-product attention with an additive mask: o = softmax(scale·q·kᵀ + mask)·v along the keys. One rounding. Masks are finite: a hidden key has so large a negative number that its exponential is 0 beside any other; a row whose keys are all hidden by the same number that absorbs their scores gives the mean of v. There are no valid lengths and no causal flag: what hides a key is the mask.",
+		Name: "sdpa", Summary: "Scaled dot-product attention, with an additive mask or without: o = softmax(scale·q·kᵀ + mask)·v along the keys. One rounding. Masks are finite: a hidden key has so large a negative number that its exponential is 0 beside any other; a row whose keys are all hidden by the same number that absorbs their scores gives the mean of v. There are no valid lengths and no causal flag: what hides a key is the mask.",
 		Dist: DistSDPA, Levels: Fused, Traits: Pure,
 		Operands: sdpaOperands, Attrs: sdpaAttrs,
 		Results: []string{"o"}, Example: sdpaExample + "%o = sdpa %q, %q, %q, %m {scale = 0.125}",

@@ -17,7 +17,7 @@ const sdpaGUID = "sdpa_recomp_fwd"
 
 var sdpaParams = &schema{"ns_Sdpa::Params", []param{
 	{name: "scale", typ: recipes.F32},
-	{name: "is_causal", typ: recipes.U8}, // 0: what hides a key is the mask
+	{name: "is_causal", typ: recipes.U8}, // 0: what hides a key is a mask
 	{name: "dropout.ratio", typ: recipes.F32},
 	{name: "dropout.seed", typ: recipes.U32, max: maxU32},
 	{name: "dropout.disableMaskOut", typ: recipes.U8, min: 1, max: 1},
@@ -65,7 +65,8 @@ type sdpa struct {
 }
 
 // newSDPA checks a node: q {D, Sq, group, heads}, k {D, Sk, 1, heads}, v {Dv, Sk,
-// 1, heads} and a mask {Sk, …} whose other dims are those of the scores or 1.
+// 1, heads} and perhaps a mask {Sk, …} whose other dims are those of the scores or
+// 1.
 func newSDPA(r *recipes.Recipe, i int) (*sdpa, error) {
 	src := &r.Nodes[i]
 	n := &node{index: i, name: src.GUID, where: where(r, i), params: src.Params}
@@ -87,8 +88,8 @@ func newSDPA(r *recipes.Recipe, i int) (*sdpa, error) {
 	if s.stats {
 		outs = 3
 	}
-	if len(n.in) != 4 {
-		return nil, n.bad("operands", "number", len(n.in), 4)
+	if len(n.in) != 3 && len(n.in) != 4 {
+		return nil, n.bad("operands", "number", len(n.in), "3 or 4")
 	}
 	if len(n.out) != outs {
 		return nil, n.bad("results", "number", len(n.out), outs)
@@ -104,7 +105,7 @@ func newSDPA(r *recipes.Recipe, i int) (*sdpa, error) {
 			return nil, err
 		}
 	}
-	q, k, v, mask := n.in[0].dims, n.in[1].dims, n.in[2].dims, n.in[3].dims
+	q, k, v := n.in[0].dims, n.in[1].dims, n.in[2].dims
 	sq, group, heads, sk := q[1], q[2], q[3], k[1]
 	if err := n.shaped(&n.in[1], []int{q[0], sk, 1, heads}); err != nil {
 		return nil, err
@@ -112,9 +113,12 @@ func newSDPA(r *recipes.Recipe, i int) (*sdpa, error) {
 	if err := n.shaped(&n.in[2], []int{v[0], sk, 1, heads}); err != nil {
 		return nil, err
 	}
-	for j, d := range []int{sk, sq, group, heads} {
-		if mask[j] != d && (j == 0 || mask[j] != 1) {
-			return nil, n.bad(n.in[3].label, "dims", mask, fmt.Sprintf("%v, or 1 above the first", []int{sk, sq, group, heads}))
+	if len(n.in) > 3 {
+		scores := []int{sk, sq, group, heads}
+		for j, d := range n.in[3].dims {
+			if d != scores[j] && (j == 0 || d != 1) {
+				return nil, n.bad(n.in[3].label, "dims", n.in[3].dims, fmt.Sprintf("%v, or 1 above the first", scores))
+			}
 		}
 	}
 	for j := range n.out {
@@ -147,15 +151,17 @@ func (x *expansion) temp(t dtype.Type, dims ...int64) int {
 // sdpa appends the nodes that stand for one.
 func (x *expansion) sdpa(s *sdpa, src *recipes.Node) {
 	w := writer{x, s, src, len(x.Nodes)}
-	q, k, v, mask := src.In[0], src.In[1], src.In[2], src.In[3]
-	if s.dt == dtype.BF16 {
-		mask = w.cast(mask, x.temp(dtype.F32, x.Tensors[mask].Dims...))
-	}
-	y := w.product(w.scores(), q, k, 1)
+	y := w.product(w.scores(), src.In[0], src.In[1], 1)
 	if s.scale != 1 {
 		y = w.node("mult_fwd_f32", nil, w.scores(), y, w.number(s.scale))
 	}
-	y = w.node("add_fwd_f32", nil, w.scores(), y, mask)
+	if len(src.In) > 3 {
+		mask := src.In[3]
+		if s.dt == dtype.BF16 {
+			mask = w.cast(mask, x.temp(dtype.F32, x.Tensors[mask].Dims...))
+		}
+		y = w.node("add_fwd_f32", nil, w.scores(), y, mask)
+	}
 	if s.stats {
 		y = w.statistics(y)
 	} else {
@@ -164,7 +170,7 @@ func (x *expansion) sdpa(s *sdpa, src *recipes.Node) {
 	if s.dt == dtype.BF16 {
 		y = w.cast(y, x.temp(dtype.BF16, x.Tensors[y].Dims...))
 	}
-	w.product(src.Out[0], y, v, 0)
+	w.product(src.Out[0], y, src.In[2], 0)
 	x.Nodes[w.first].After = src.After
 }
 

@@ -15,6 +15,8 @@ func TestEveryFormOfAttention(t *testing.T) {
 		"attention: plain\n",
 		"attention: masked\n",
 		"attention: masked\nsub_block_rows: 7\n",
+		"far: exact\n",
+		"far: exact\nsub_block_rows: 5\n",
 		"far: tiled\n",
 		"far: tiled\nsub_block_rows: 5\n",
 		"sub_block_rows: 7\n",

@@ -161,14 +161,24 @@ func builder(f *jen.File, o *ops.Op) {
 		params = append(params, jen.Id(variadic).Op("...").Op("*").Id("Value"))
 	}
 	list := jen.Index().Op("*").Id("Value").Values(args...)
-	switch {
+	var leaveOut []jen.Code
+	switch least := o.Least(); {
 	case variadic != "" && len(args) > 0:
 		list = jen.Append(list, jen.Id(variadic).Op("..."))
 	case variadic != "":
 		list = jen.Id(variadic)
+	case least < len(o.Operands):
+		leaveOut = []jen.Code{
+			jen.Id("args").Op(":=").Add(list),
+			jen.If(jen.Id(local(o.Operands[least].Name)).Op("==").Nil()).Block(jen.Id("args").Op("=").Id("args").Index(jen.Empty(), jen.Lit(least))),
+		}
+		list = jen.Id("args")
 	}
 	call := jen.Id("bd").Dot("op").Call(append([]jen.Code{jen.Lit(o.Name), list}, attrs...)...)
 	f.Commentf("%s builds %s: %s", camel(o.Name), o.Name, o.Summary)
+	if leaveOut != nil {
+		f.Commentf("A nil %s is left out.", o.Operands[o.Least()].Name)
+	}
 	fn := f.Func().Params(jen.Id("bd").Op("*").Id("Builder")).Id(camel(o.Name)).Params(params...)
 	switch {
 	case o.Name == "call" || o.PerOperand:
@@ -176,7 +186,7 @@ func builder(f *jen.File, o *ops.Op) {
 	case len(o.Results) == 0:
 		fn.Block(call)
 	case len(o.Results) == 1:
-		fn.Op("*").Id("Value").Block(jen.Return(call.Index(jen.Lit(0))))
+		fn.Op("*").Id("Value").Block(append(leaveOut, jen.Return(call.Index(jen.Lit(0))))...)
 	default:
 		var rets []jen.Code
 		for _, r := range o.Results {
@@ -186,7 +196,7 @@ func builder(f *jen.File, o *ops.Op) {
 		for i := range o.Results {
 			vals = append(vals, jen.Id("r").Index(jen.Lit(i)))
 		}
-		fn.Params(rets...).Block(jen.Id("r").Op(":=").Add(call), jen.Return(vals...))
+		fn.Params(rets...).Block(append(leaveOut, jen.Id("r").Op(":=").Add(call), jen.Return(vals...))...)
 	}
 	f.Line()
 }
@@ -204,8 +214,14 @@ func view(f *jen.File, o *ops.Op) {
 		if x.Variadic {
 			continue
 		}
-		f.Commentf("%s is operand %d.", camel(x.Name), i)
-		f.Func().Params(recv.Clone()).Id(camel(x.Name)).Params().Op("*").Id("Value").Block(jen.Return(jen.Id("v").Dot("Op").Dot("Args").Index(jen.Lit(i))))
+		get := jen.Return(jen.Id("v").Dot("Op").Dot("Args").Index(jen.Lit(i)))
+		body, missing := []jen.Code{get}, ""
+		if x.Optional {
+			missing = ", nil where it is left out"
+			body = []jen.Code{jen.If(jen.Len(jen.Id("v").Dot("Op").Dot("Args")).Op("<=").Lit(i)).Block(jen.Return(jen.Nil())), get}
+		}
+		f.Commentf("%s is operand %d%s.", camel(x.Name), i, missing)
+		f.Func().Params(recv.Clone()).Id(camel(x.Name)).Params().Op("*").Id("Value").Block(body...)
 	}
 	for _, a := range o.Attrs {
 		if a.Optional {
@@ -269,6 +285,9 @@ func reference() []byte {
 			repeat := ""
 			if x.Variadic {
 				repeat = "one or more, "
+			}
+			if x.Optional {
+				repeat = "may be left out, "
 			}
 			fmt.Fprintf(&b, "- operand `%s`: %s%s", x.Name, repeat, elemDoc[x.Elem])
 			if x.Doc != "" {
