@@ -12,15 +12,23 @@ import (
 // planner turns an outlined module of concrete sizes into a plan.
 type planner struct {
 	plan       recipes.Plan
+	module     *ir.Module
 	recipes    []*recipes.Recipe // of each launch
-	launches   []int             // step of each launch
+	segments   []*synapse.Segment
+	launches   []int // step of each launch
 	carryBytes int64
 
 	lay     *layout
 	entry   *ir.Func
 	values  map[*ir.Value]*recipes.Binding // arena and carry values of the entry
 	groups  [][]*group                     // per launch and section: the group whose offset is added
-	emitted map[string]*recipes.Recipe
+	emitted map[string]emission
+}
+
+// emission is a segment and what it became.
+type emission struct {
+	segment *synapse.Segment
+	recipe  *recipes.Recipe
 }
 
 // inputsSection and the like name the sections of a recipe.
@@ -28,8 +36,8 @@ const inputsSection = "inputs"
 
 func newPlan(m *ir.Module, b recipes.Bucket, lay *layout) (*planner, error) {
 	p := &planner{
-		plan: recipes.Plan{Bucket: b}, lay: lay, entry: m.Entry(),
-		values: map[*ir.Value]*recipes.Binding{}, emitted: map[string]*recipes.Recipe{},
+		plan: recipes.Plan{Bucket: b}, module: m, lay: lay, entry: m.Entry(),
+		values: map[*ir.Value]*recipes.Binding{}, emitted: map[string]emission{},
 	}
 	if err := p.arena(); err != nil {
 		return nil, err
@@ -221,11 +229,11 @@ func (p *planner) launch(o *ir.Op) error {
 		seg.Results = append(seg.Results, s.value(fmt.Sprintf("out%d", i), *at))
 	}
 	seg.Sections = s.sections
-	rec, err := p.emit(seg)
+	e, err := p.emit(seg)
 	if err != nil {
 		return err
 	}
-	p.recipes = append(p.recipes, rec)
+	p.recipes, p.segments = append(p.recipes, e.recipe), append(p.segments, e.segment)
 	p.launches = append(p.launches, len(p.plan.Steps))
 	p.groups = append(p.groups, s.groups)
 	p.plan.Steps = append(p.plan.Steps, recipes.Step{Launch: &recipes.Launch{Bindings: s.bindings, Label: o.Loc.String()}})
@@ -233,17 +241,17 @@ func (p *planner) launch(o *ir.Op) error {
 }
 
 // emit lowers a segment, once for all launches that place it alike.
-func (p *planner) emit(seg synapse.Segment) (*recipes.Recipe, error) {
+func (p *planner) emit(seg synapse.Segment) (emission, error) {
 	key := fmt.Sprint(seg.Name, seg.Params, seg.Results, seg.Sections)
-	if r := p.emitted[key]; r != nil {
-		return r, nil
+	if e, ok := p.emitted[key]; ok {
+		return e, nil
 	}
 	r, err := synapse.Emit(seg)
 	if err != nil {
-		return nil, fmt.Errorf("@%s: %w", seg.Name, err)
+		return emission{}, fmt.Errorf("@%s: %w", seg.Name, err)
 	}
-	p.emitted[key] = r
-	return r, nil
+	p.emitted[key] = emission{&seg, r}
+	return p.emitted[key], nil
 }
 
 // sectionList collects the sections of one launch.

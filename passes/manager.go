@@ -93,6 +93,9 @@ func NewManager(cfg Config) *Manager {
 	return m
 }
 
+// Pipeline is what the manager runs.
+func (m *Manager) Pipeline() Pipeline { return m.cfg.Pipeline }
+
 // Stats is what a step of the pipeline did in all runs.
 type Stats struct {
 	Step     Step
