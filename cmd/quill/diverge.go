@@ -57,7 +57,8 @@ found; those of passes are found by quill compile --validate and quill bisect.
 
 Weights must have the bits that the checkpoint of --reference gives. Ops that only
 move, compare or compute each element by itself must have the same bits; others may
-differ by --atol and --rtol times the largest magnitude of the row. Each launch is
+differ by --atol and --rtol times the largest magnitude of the row, or of what was
+summed, which is more where it cancels out. Each launch is
 then executed as it serves, which must give the bits of its nodes one by one. Rows of
 routers that choose by less than rounding are counted as near ties: with other sums
 such a token may have another expert, which is no fault.
@@ -189,8 +190,8 @@ type divergeReport struct {
 	Launches   int                `json:"launches"`
 	Nodes      int                `json:"nodes"` // that were compared
 	Divergence *divergence        `json:"divergence,omitempty"`
-	// Largest is the largest error of an op that was no fault, relative to the
-	// largest magnitude of its row, by op and type.
+	// Largest is the largest error that was no fault, as a share of what it might
+	// have been, by op and type.
 	Largest  map[string]float64 `json:"largest_errors"`
 	NearTies []tie              `json:"near_ties"`
 }
@@ -314,9 +315,9 @@ func (r *divergeReport) print(w io.Writer) error {
 		for _, op := range slices.SortedFunc(maps.Keys(r.Largest), func(a, b string) int {
 			return cmp.Or(cmp.Compare(r.Largest[b], r.Largest[a]), strings.Compare(a, b))
 		}) {
-			parts = append(parts, fmt.Sprintf("%s %.1e", op, r.Largest[op]))
+			parts = append(parts, fmt.Sprintf("%s %.2f", op, r.Largest[op]))
 		}
-		fmt.Fprintf(&b, "largest errors within bounds, of their row's largest magnitude: %s\n", strings.Join(parts, ", "))
+		fmt.Fprintf(&b, "largest errors, as a share of what they may be: %s\n", strings.Join(parts, ", "))
 	}
 	if n := len(r.NearTies); n > 0 {
 		fmt.Fprintf(&b, "near ties of routers, which are no fault: %d rows choose an expert by less than rounding\n", n)

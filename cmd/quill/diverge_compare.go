@@ -12,9 +12,9 @@ import (
 	"quill/recipes/dtype"
 )
 
-// tolerance is what a result may differ by: atol plus rtol times the largest
-// magnitude of its row, the last axis. An element of a sum is as exact as what was
-// summed, and its row tells that better than the element.
+// tolerance is what an element may differ by: atol plus rtol times the largest
+// magnitude of its row, the last axis, or times the sum of the magnitudes of what was
+// summed, if that is more.
 type tolerance struct{ atol, rtol float64 }
 
 // Defaults of what one op may differ by from the interpreter, which sums in f64 and
@@ -30,6 +30,22 @@ var defaultTolerance = map[dtype.Type]tolerance{
 var rounded = []string{
 	"exp", "log", "sigmoid", "silu", "logsigmoid", "softmax", "reduce_sum", "matmul", "rms_norm", "short_conv", "moe",
 	"sdpa", "sdpa_stats", "all_reduce",
+}
+
+// sums are those that are linear in the operands whose elements are summed: of
+// magnitudes they compute the sum of magnitudes.
+var sums = []string{"reduce_sum", "matmul", "short_conv", "all_reduce"}
+
+// magnitudes are the tensors with the absolute values of others.
+func magnitudes(xs []*interp.Tensor) []*interp.Tensor {
+	out := make([]*interp.Tensor, len(xs))
+	for rank, x := range xs {
+		out[rank] = &interp.Tensor{DType: x.DType, Shape: x.Shape, F: slices.Clone(x.F), I: x.I}
+		for i, f := range x.F {
+			out[rank].F[i] = float32(math.Abs(float64(f)))
+		}
+	}
+	return out
 }
 
 // number is a float that JSON shows even where it is not finite, as text then.
@@ -55,48 +71,72 @@ type difference struct {
 }
 
 // compareRanks finds the largest error beyond the tolerance over all ranks, nil if
-// there is none, and the largest one in units of its row's largest magnitude.
-func compareRanks(got, want []*interp.Tensor, tol tolerance) (d *difference, largest float64) {
+// there is none, and the largest one as a share of what it may be. scale is the sum
+// of magnitudes of each element, nil if it is not known.
+func compareRanks(got, want, scale []*interp.Tensor, tol tolerance) (d *difference, share float64) {
 	for rank := range want {
-		e, rel := compareTensors(got[rank], want[rank], tol)
-		largest = max(largest, rel)
+		c := comparison{tol: tol, got: got[rank], want: want[rank]}
+		if scale != nil {
+			c.scale = scale[rank]
+		}
+		e := c.run()
+		share = max(share, c.share)
 		if e != nil && (d == nil || e.Error > d.Error) {
 			e.Rank, d = rank, e
 		}
 	}
-	return d, largest
+	return d, share
 }
 
-func compareTensors(got, want *interp.Tensor, tol tolerance) (worst *difference, largest float64) {
-	row := max(1, int(want.Shape[len(want.Shape)-1]))
-	differ, n := 0, want.Len()
-	for from := 0; from < n; from += row {
-		most := 0.0
-		for i := from; i < from+row; i++ {
-			if v := math.Abs(element(want, i)); !math.IsInf(v, 0) {
-				most = max(most, v)
-			}
+// comparison compares two tensors.
+type comparison struct {
+	tol              tolerance
+	got, want, scale *interp.Tensor
+	share            float64
+}
+
+func (c *comparison) run() (worst *difference) {
+	row := max(1, int(c.want.Shape[len(c.want.Shape)-1]))
+	differ, n := 0, c.want.Len()
+	for i := range n {
+		g, w := element(c.got, i), element(c.want, i)
+		by := apart(g, w)
+		if by == 0 {
+			continue
 		}
-		bound := tol.atol + tol.rtol*most
-		for i := from; i < from+row; i++ {
-			g, w := element(got, i), element(want, i)
-			by := apart(g, w)
-			if most > 0 {
-				largest = max(largest, by/most)
-			}
-			if by <= bound {
-				continue
-			}
-			differ++
-			if worst == nil || by > float64(worst.Error) {
-				worst = &difference{Element: position(want.Shape, i), Got: number(g), Want: number(w), Error: number(by), Tolerance: number(bound)}
-			}
+		bound := c.bound(i, i-i%row, row)
+		c.share = max(c.share, by/bound)
+		if by <= bound {
+			continue
+		}
+		differ++
+		if worst == nil || by > float64(worst.Error) {
+			worst = &difference{Element: position(c.want.Shape, i), Got: number(g), Want: number(w), Error: number(by), Tolerance: number(bound)}
 		}
 	}
 	if worst != nil {
 		worst.Differ, worst.Of = differ, n
 	}
-	return worst, largest
+	return worst
+}
+
+// bound is what element i, of a row, may differ by.
+func (c *comparison) bound(i, from, row int) float64 {
+	if c.tol == (tolerance{}) {
+		return 0
+	}
+	most := 0.0
+	for j := from; j < from+row; j++ {
+		if v := math.Abs(element(c.want, j)); !math.IsInf(v, 0) {
+			most = max(most, v)
+		}
+	}
+	if c.scale != nil {
+		if v := element(c.scale, i); !math.IsInf(v, 0) {
+			most = max(most, v)
+		}
+	}
+	return c.tol.atol + c.tol.rtol*most
 }
 
 func element(t *interp.Tensor, i int) float64 {

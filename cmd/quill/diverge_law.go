@@ -137,7 +137,7 @@ func (l *lockstep) locate(d *recipeDifference, p *recipes.Plan) error {
 	}
 	if o := s.opOf(traced, d.Index); o != nil {
 		loc := s.absolute(o.Loc)
-		d.Layer, d.Source, d.Op, d.Tensor = loc.Layer, loc.Op, o.Name(), s.tensors(o)
+		d.Layer, d.Source, d.Op, d.Tensor = loc.Layer, loc.Op, o.Name(), s.tensors(o, loc)
 	}
 	return nil
 }

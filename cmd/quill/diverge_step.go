@@ -41,7 +41,7 @@ type lockstep struct {
 	forms   map[[2]*recipes.Recipe]bool // whether two recipes have the same form
 
 	steps, launches, nodes int
-	largest                map[string]float64 // error by op, relative to the row
+	largest                map[string]float64 // error by op, as a share of its bound
 	ties                   []tie
 	at                     string // what the present step feeds
 	found                  *divergence
@@ -153,7 +153,8 @@ func (s *watched) collective(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	want, err := s.interpret(ctx, s.op, map[*ir.Value][]*interp.Tensor{x: in})
+	values := map[*ir.Value][]*interp.Tensor{x: in}
+	want, err := s.interpret(ctx, s.op, values)
 	if err != nil {
 		return err
 	}
@@ -164,10 +165,11 @@ func (s *watched) collective(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if d := s.compare(s.op, y.Type, got, want[0]); d != nil {
-		s.report("collective", s.op, d).Node = -1
+	d, err := s.compare(ctx, s.op, 0, got, want[0], values)
+	if d != nil {
+		s.report("collective", s.op, d)
 	}
-	return nil
+	return err
 }
 
 // launch compares the nodes of a launch.
@@ -251,7 +253,7 @@ func (s *watched) inputs() (map[*ir.Value][]*interp.Tensor, error) {
 		if err != nil {
 			return nil, err
 		}
-		if d, _ := compareRanks(got, want, tolerance{}); d != nil {
+		if d, _ := compareRanks(got, want, nil, tolerance{}); d != nil {
 			user := s.user(p.Value)
 			r := s.report("weight", user, d)
 			r.Tensor, r.Value = src.Source.Tensor, "%"+src.Name
@@ -374,7 +376,7 @@ func (s *watched) fusion(want [][]*interp.Tensor) error {
 		return err
 	}
 	for i := range want {
-		if d, _ := compareRanks(got[i], want[i], tolerance{}); d != nil {
+		if d, _ := compareRanks(got[i], want[i], nil, tolerance{}); d != nil {
 			o := s.segment.Fn.Return[i].Def
 			s.report("fusion", o, d)
 			s.node(slices.Index(s.segment.Fn.Ops, o))
@@ -421,7 +423,11 @@ func (s *watched) body(ctx context.Context, values map[*ir.Value][]*interp.Tenso
 				return err
 			}
 			values[v] = got
-			if d := s.compare(o, v.Type, got, want[r]); d != nil {
+			d, err := s.compare(ctx, o, r, got, want[r], values)
+			if err != nil {
+				return err
+			}
+			if d != nil {
 				s.report("node", o, d)
 				s.node(i)
 				return nil
@@ -477,7 +483,7 @@ func (s *watched) whole(ctx context.Context, values map[*ir.Value][]*interp.Tens
 		}
 		// Errors of many ops add up.
 		tol := s.tolerance(r.Type.DType)
-		if d, _ := compareRanks(got[i], parts, tolerance{10 * tol.atol, 10 * tol.rtol}); d != nil {
+		if d, _ := compareRanks(got[i], parts, nil, tolerance{10 * tol.atol, 10 * tol.rtol}); d != nil {
 			s.report("segment", s.segment.Fn.Return[i].Def, d)
 			traced, err := s.trace()
 			if err != nil {
@@ -548,17 +554,31 @@ func (l *lockstep) tolerance(t dtype.Type) tolerance {
 	return tol
 }
 
-func (l *lockstep) compare(o *ir.Op, t ir.Type, got, want []*interp.Tensor) *difference {
-	var tol tolerance
-	if slices.Contains(rounded, o.Name()) {
-		tol = l.tolerance(t.DType)
+// compare compares result r of an op.
+func (s *watched) compare(ctx context.Context, o *ir.Op, r int, got, want []*interp.Tensor, values map[*ir.Value][]*interp.Tensor) (*difference, error) {
+	t := o.Results[r].Type.DType
+	if !slices.Contains(rounded, o.Name()) {
+		d, _ := compareRanks(got, want, nil, tolerance{})
+		return d, nil
 	}
-	d, largest := compareRanks(got, want, tol)
-	if d == nil && tol != (tolerance{}) {
-		key := o.Name() + " " + t.DType.String()
-		l.largest[key] = max(l.largest[key], largest)
+	tol := s.tolerance(t)
+	d, share := compareRanks(got, want, nil, tol)
+	if d != nil && slices.Contains(sums, o.Name()) { // perhaps what was summed cancels out
+		scale := map[*ir.Value][]*interp.Tensor{}
+		for _, a := range o.Args {
+			scale[a] = magnitudes(values[a])
+		}
+		of, err := s.interpret(ctx, o, scale)
+		if err != nil {
+			return nil, err
+		}
+		d, share = compareRanks(got, want, of[r], tol)
 	}
-	return d
+	if d == nil {
+		key := o.Name() + " " + t.String()
+		s.largest[key] = max(s.largest[key], share)
+	}
+	return d, nil
 }
 
 // tie records near ties of a router.
@@ -600,19 +620,17 @@ func (s *watched) report(kind string, o *ir.Op, d *difference) *divergence {
 	}
 	if o != nil {
 		loc := s.absolute(o.Loc)
-		r.Layer, r.Source, r.Op, r.Tensor = loc.Layer, loc.Op, o.Name(), loc.Tensor
-		if t := s.tensors(o); t != "" {
-			r.Tensor = t
-		}
+		r.Layer, r.Source, r.Op, r.Tensor = loc.Layer, loc.Op, o.Name(), s.tensors(o, loc)
 	}
 	s.found = r
 	return r
 }
 
-// tensors are the checkpoint tensors that an op of the segment takes.
-func (s *watched) tensors(o *ir.Op) string {
+// tensors are the checkpoint tensors that an op takes, or else the one that it is
+// about.
+func (s *watched) tensors(o *ir.Op, loc ir.Loc) string {
 	if s.segment == nil {
-		return ""
+		return loc.Tensor
 	}
 	var names []string
 	for _, a := range o.Args {
@@ -621,6 +639,9 @@ func (s *watched) tensors(o *ir.Op) string {
 				names = append(names, t)
 			}
 		}
+	}
+	if len(names) == 0 {
+		return loc.Tensor
 	}
 	return strings.Join(names, ", ")
 }
