@@ -42,14 +42,18 @@ func newPlan(m *ir.Module, b recipes.Bucket, lay *layout) (*planner, error) {
 	if err := p.arena(); err != nil {
 		return nil, err
 	}
+	reason := "" // of the break before
 	for _, o := range p.entry.Ops {
 		var err error
 		switch o.Name() {
 		case "call":
-			err = p.launch(o)
+			err = p.launch(o, reason)
+			reason = ""
 		case "graph_break": // calls are launches of their own anyway
+			reason = o.Attr("reason").Str
 		default:
 			err = p.collective(o)
+			reason = ""
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", o.Loc, err)
@@ -189,7 +193,7 @@ func (p *planner) stateOf(v *ir.Value) *ir.Param {
 }
 
 // launch emits the recipe of a call and its bindings.
-func (p *planner) launch(o *ir.Op) error {
+func (p *planner) launch(o *ir.Op, reason string) error {
 	callee := o.Attr("callee").Func
 	s := sectionList{}
 	var stored []*ir.Param
@@ -236,7 +240,7 @@ func (p *planner) launch(o *ir.Op) error {
 	p.recipes, p.segments = append(p.recipes, e.recipe), append(p.segments, e.segment)
 	p.launches = append(p.launches, len(p.plan.Steps))
 	p.groups = append(p.groups, s.groups)
-	p.plan.Steps = append(p.plan.Steps, recipes.Step{Launch: &recipes.Launch{Bindings: s.bindings, Label: o.Loc.String()}})
+	p.plan.Steps = append(p.plan.Steps, recipes.Step{Launch: &recipes.Launch{Bindings: s.bindings, Label: o.Loc.String(), Break: reason}})
 	return nil
 }
 
