@@ -83,7 +83,7 @@ type measurer struct {
 	Measures
 	env       map[string]int64
 	depth     map[*ir.Value]int
-	root      map[*ir.Value]*ir.Value // of parameters: the value of the entry
+	root      map[*ir.Value]*ir.Value // of parameters and results: the value of the entry
 	seen      map[*ir.Value]bool      // masks that are counted
 	layers    map[int]*recipes.LayerMasks
 	layerSeen map[int]map[*ir.Value]bool
@@ -143,7 +143,7 @@ func (w *measurer) call(o *ir.Op) {
 		}
 	}
 	for i, v := range f.Return {
-		w.depth[o.Results[i]] = w.depth[v]
+		w.depth[o.Results[i]], w.root[v] = w.depth[v], o.Results[i]
 	}
 	w.masks(masks)
 }

@@ -153,8 +153,12 @@ func (w *worker) launch(l *Launch, r *Recipe) {
 		for _, t := range n.Out {
 			if r.Tensors[t].Section == Workspace {
 				depth[t] = d
-			} else {
-				w.depth[at(t)] = d
+				continue
+			}
+			w.depth[at(t)] = d
+			delete(w.masks, at(t)) // what was there is another mask
+			for _, k := range w.layers {
+				delete(k.seen, at(t))
 			}
 		}
 	}

@@ -69,6 +69,16 @@ func TestWork(t *testing.T) {
 	require.EqualValues(t, 32, masked.MaskPeak)
 	require.Empty(t, masked.MaskLayers, "nothing says of which layer they are")
 
+	// A mask that is written again where one was is another one.
+	writer := &Recipe{
+		Sections: []Section{{Buffer: Arena, Size: 64}},
+		Tensors:  []Tensor{tensor(0, 0), tensor(0, 16)},
+		Nodes:    []Node{{GUID: "exp_fwd_f32", In: []int{0}, Out: []int{1}}},
+	}
+	b.Recipes[Hash{4}] = writer
+	again := b.Work(&Plan{Steps: []Step{launch(4, 0, 0), launch(3, 0, 0), launch(3, 0, 0), launch(4, 0, 0), launch(3, 0, 0)}})
+	require.EqualValues(t, 3*16+2*16, again.MaskBytes)
+
 	// Layers read masks that they share; origins count from the layer of the launch.
 	for i := range third.Nodes {
 		third.Nodes[i].Origin = "layer 1 attn"

@@ -266,6 +266,7 @@ func (o *divergeOptions) lockstep(ctx context.Context, stderr io.Writer) (*locks
 		Progress: func(done, total int, what string) { m.update(int64(done), int64(total), what) },
 		Planned:  func(_ string, p *lower.Planned) { l.planned[p.Plan.Bucket] = p },
 	}
+	l.ties = []tie{}
 	r := &divergeReport{Precision: set.Info.Precision, Ranks: b.Manifest.Deployment.TensorParallel, Passes: b.Manifest.Compiled.Passes}
 	if o.pipeline != "" {
 		p, _ := passes.Parse(o.pipeline) // was checked

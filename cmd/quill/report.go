@@ -188,6 +188,9 @@ func newBucketReport(b *recipes.Bundle, p *recipes.Plan) bucketReport {
 	used := hashSet{}
 	used.add(p)
 	at, w := &p.Bucket, b.Work(p)
+	if w.Breaks == nil {
+		w.Breaks = map[string]int{} // {} as JSON
+	}
 	return bucketReport{
 		Name: at.String(), Phase: at.Phase, Seqs: at.Seqs, Query: at.Query, Blocks: at.Blocks, Family: p.Family,
 		Launches: w.Launches, Collectives: w.AllReduces + w.AllGathers, AllReduces: w.AllReduces, AllGathers: w.AllGathers,
