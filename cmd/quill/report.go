@@ -142,8 +142,12 @@ func (f *familyReport) sum(buckets []bucketReport) {
 			to *span
 			n  int
 		}{
-			{&f.Launches, b.Launches}, {&f.AllReduces, b.AllReduces}, {&f.AllGathers, b.AllGathers}, {&f.Chain, b.Chain},
-			{&f.MaskTotal, int(b.MaskBytesTotal)}, {&f.MaskPeak, int(b.MaskBytesPeak)},
+			{&f.Launches, b.Launches},
+			{&f.AllReduces, b.AllReduces},
+			{&f.AllGathers, b.AllGathers},
+			{&f.Chain, b.Chain},
+			{&f.MaskTotal, int(b.MaskBytesTotal)},
+			{&f.MaskPeak, int(b.MaskBytesPeak)},
 		} {
 			if first {
 				*n.to = span{n.n, n.n}
