@@ -13,6 +13,7 @@ type report struct {
 	Model      recipes.Model      `json:"model"`
 	Deployment recipes.Deployment `json:"deployment"`
 	Costs      recipes.Costs      `json:"costs"`
+	Compiled   recipes.Compiled   `json:"compiled"`
 	// Checkpoint is the number of tensors that a checkpoint has, by part.
 	Checkpoint map[string]int `json:"checkpoint"`
 	Recipes    int            `json:"recipes"` // distinct, of all sets
@@ -91,7 +92,7 @@ func newReport(path string, size int64, b *recipes.Bundle) *report {
 	r := &report{
 		Bundle: path, FileBytes: size,
 		Format: b.Manifest.Format, Quill: b.Manifest.Quill, Target: b.Manifest.Target, Model: b.Manifest.Model, Deployment: b.Manifest.Deployment,
-		Costs:      b.Manifest.Costs,
+		Costs: b.Manifest.Costs, Compiled: b.Manifest.Compiled,
 		Checkpoint: map[string]int{}, Recipes: len(b.Recipes),
 	}
 	for _, t := range b.Checkpoint {
