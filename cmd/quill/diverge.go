@@ -256,7 +256,7 @@ func (o *divergeOptions) lockstep(ctx context.Context, stderr io.Writer) (*locks
 	set := &b.Sets[at]
 	l := &lockstep{
 		bundle: b, planned: map[recipes.Bucket]*lower.Planned{}, atol: o.atol, rtol: o.rtol,
-		weights: map[string][]*interp.Tensor{}, traced: map[*synapse.Segment]*synapse.Traced{}, forms: map[[2]*recipes.Recipe]bool{},
+		weights: map[string][]*interp.Tensor{}, compared: map[string]bool{}, traced: map[*synapse.Segment]*synapse.Traced{}, forms: map[[2]*recipes.Recipe]bool{},
 		largest: map[string]float64{},
 	}
 	l.main, _ = dtype.Parse(set.Info.Precision)
@@ -290,16 +290,16 @@ func (o *divergeOptions) lockstep(ctx context.Context, stderr io.Writer) (*locks
 	return l, r, nil
 }
 
-// maxTies is how many near ties are shown to people, and differing recipes.
-const maxTies = 5
+// maxShown is how many near ties are shown to people, and differing recipes.
+const maxShown = 5
 
 func (r *divergeReport) print(w io.Writer) error {
 	var b bytes.Buffer
 	if n := len(r.Differing); n > 0 {
 		fmt.Fprintf(&b, "%s or bindings are not what this compiler makes of the model with the same passes; what it makes is the law\n", count(n, "recipe"))
 		for i, d := range r.Differing {
-			if i == maxTies {
-				fmt.Fprintf(&b, "  %d more\n", n-maxTies)
+			if i == maxShown {
+				fmt.Fprintf(&b, "  %d more\n", n-maxShown)
 				break
 			}
 			fmt.Fprintf(&b, "  %s\n", &d)
@@ -323,8 +323,8 @@ func (r *divergeReport) print(w io.Writer) error {
 	if n := len(r.NearTies); n > 0 {
 		fmt.Fprintf(&b, "near ties of routers, which are no fault: %d rows choose an expert by less than rounding\n", n)
 		for i, t := range r.NearTies {
-			if i == maxTies {
-				fmt.Fprintf(&b, "  %d more\n", n-maxTies)
+			if i == maxShown {
+				fmt.Fprintf(&b, "  %d more\n", n-maxShown)
 				break
 			}
 			fmt.Fprintf(&b, "  step %d, layer %d %s, row %d: expert %d before %d by %.3g, rounding is %.3g\n", t.Step, t.Layer, t.Op, t.Row, t.Chosen, t.Other, float64(t.Margin), float64(t.Bound))
@@ -341,7 +341,7 @@ func plural(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// what says in words what a divergence of a kind is.
+// divergenceKinds says in words what a divergence of each kind is.
 var divergenceKinds = map[string]string{
 	"weight":     "a weight on the device is not what the checkpoint gives",
 	"node":       "a node computes something else than its op",

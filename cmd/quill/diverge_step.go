@@ -36,9 +36,10 @@ type lockstep struct {
 	rtol    *float64
 	main    dtype.Type // the set's precision
 
-	weights map[string][]*interp.Tensor // of each rank, by source and type
-	traced  map[*synapse.Segment]*synapse.Traced
-	forms   map[[2]*recipes.Recipe]bool // whether two recipes have the same form
+	weights  map[string][]*interp.Tensor // of each rank, by source and type
+	compared map[string]bool             // weights, by source, type and place
+	traced   map[*synapse.Segment]*synapse.Traced
+	forms    map[[2]*recipes.Recipe]bool // whether two recipes have the same form
 
 	steps, launches, nodes int
 	largest                map[string]float64 // error by op, as a share of its bound
@@ -244,11 +245,11 @@ func (s *watched) inputs() (map[*ir.Value][]*interp.Tensor, error) {
 			s.weights[key] = want
 		}
 		values[p.Value] = want
-		if at := fmt.Sprintf("%s at %d", key, at.Offset); s.weights[at] != nil {
-			continue // was compared
-		} else {
-			s.weights[at] = want
+		placed := fmt.Sprintf("%s at %d", key, at.Offset)
+		if s.compared[placed] {
+			continue
 		}
+		s.compared[placed] = true
 		got, err := s.read(p.Value.Type, at.Buffer, at.Offset)
 		if err != nil {
 			return nil, err

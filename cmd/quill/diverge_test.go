@@ -286,10 +286,13 @@ func tamper(t *testing.T, b *recipes.Bundle, precision string, phase recipes.Pha
 				continue
 			}
 			for k := range b.Recipes[step.Launch.Recipe].Nodes {
+				if !strings.HasPrefix(b.Recipes[step.Launch.Recipe].Nodes[k].GUID, c.guid) {
+					continue
+				}
 				r := cloneRecipe(t, b.Recipes[step.Launch.Recipe])
 				n := &r.Nodes[k]
 				at := place(step.Launch.Label, n.Origin)
-				if at.Source == "" || at.Layer < 2 && !c.first || !strings.HasPrefix(n.GUID, c.guid) || !c.change(r, n) || r.Check() != nil {
+				if at.Source == "" || at.Layer < 2 && !c.first || !c.change(r, n) || r.Check() != nil {
 					continue
 				}
 				data, err := r.Encode()
