@@ -14,6 +14,7 @@ import (
 
 	"quill/ir"
 	"quill/ir/inkling"
+	"quill/lower/synapse"
 	"quill/passes"
 	"quill/recipes"
 )
@@ -39,6 +40,18 @@ type Options struct {
 	// pipeline must be complete. Modules are labelled by precision and family, in
 	// the bucket stage by bucket too.
 	Passes func(passes.Params) *passes.Manager
+	// Planned, if it is not nil, is told of every plan, in the order of buckets,
+	// once all of a precision are made.
+	Planned func(precision string, p *Planned)
+}
+
+// Planned is a plan and what it was made of.
+type Planned struct {
+	Plan   *recipes.Plan
+	Module *ir.Module // outlined, of concrete sizes
+	// Segments are those of the plan's launches, in their order; launches of one
+	// recipe share one.
+	Segments []*synapse.Segment
 }
 
 // CompileWith is Compile with options.
@@ -51,6 +64,8 @@ func CompileWith(ctx context.Context, d *Deployment, opt Options) (b *recipes.Bu
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", d.path, err)
 	}
+	params := d.params()
+	manager := opt.Passes(params)
 	fp, err := recipes.Fingerprint(src)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", d.configPath(), err)
@@ -62,12 +77,13 @@ func CompileWith(ctx context.Context, d *Deployment, opt Options) (b *recipes.Bu
 				Fingerprint: fp, Layers: cfg.Layers, Hidden: cfg.Hidden, Vocab: cfg.Vocab, ValidVocab: cfg.ValidVocab, EOS: cfg.EOS,
 				Window: window(cfg),
 			},
+			Compiled: recipes.Compiled{Passes: manager.Pipeline().String(), Params: params.Texts()},
 		},
 		Checkpoint: checkpoint(cfg),
 		Recipes:    map[recipes.Hash]*recipes.Recipe{},
 	}
 	c := compiler{
-		cfg: cfg, dep: d, buckets: buckets, bundle: b, passes: opt.Passes(d.params()), progress: opt.Progress,
+		cfg: cfg, dep: d, buckets: buckets, bundle: b, passes: manager, progress: opt.Progress, planned: opt.Planned,
 		total: len(buckets) * len(d.Precisions()),
 	}
 	for _, p := range d.Precisions() {
@@ -130,6 +146,7 @@ type compiler struct {
 	bundle   *recipes.Bundle
 	passes   *passes.Manager
 	progress Progress
+	planned  func(string, *Planned) // may be nil
 	done     int
 	total    int
 }
@@ -246,6 +263,11 @@ func (c *compiler) set(ctx context.Context, precision string) error {
 	set.Info.Bytes[recipes.Arena], set.Info.Bytes[recipes.Carry] = arena, carry
 	for _, p := range plans {
 		set.Plans = append(set.Plans, p.finish())
+	}
+	if c.planned != nil {
+		for i, p := range plans {
+			c.planned(precision, &Planned{&set.Plans[i], p.module, p.segments})
+		}
 	}
 	set.Weights = lay.weightsMap()
 	c.bundle.Sets = append(c.bundle.Sets, set)

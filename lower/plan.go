@@ -12,8 +12,10 @@ import (
 // planner turns an outlined module of concrete sizes into a plan.
 type planner struct {
 	plan       recipes.Plan
+	module     *ir.Module
 	recipes    []*recipes.Recipe // of each launch
-	launches   []int             // step of each launch
+	segments   []*synapse.Segment
+	launches   []int // step of each launch
 	carryBytes int64
 
 	lay     *layout
@@ -21,7 +23,13 @@ type planner struct {
 	values  map[*ir.Value]*recipes.Binding // arena and carry values of the entry
 	blocks  map[*ir.Value]*interval        // of values that lie in one interval with others
 	groups  [][]*group                     // per launch and section: the group whose offset is added
-	emitted map[string]*recipes.Recipe
+	emitted map[string]emission
+}
+
+// emission is a segment and what it became.
+type emission struct {
+	segment *synapse.Segment
+	recipe  *recipes.Recipe
 }
 
 // inputsSection and the like name the sections of a recipe.
@@ -29,20 +37,24 @@ const inputsSection = "inputs"
 
 func newPlan(m *ir.Module, b recipes.Bucket, lay *layout) (*planner, error) {
 	p := &planner{
-		plan: recipes.Plan{Bucket: b}, lay: lay, entry: m.Entry(),
-		values: map[*ir.Value]*recipes.Binding{}, emitted: map[string]*recipes.Recipe{},
+		plan: recipes.Plan{Bucket: b}, module: m, lay: lay, entry: m.Entry(),
+		values: map[*ir.Value]*recipes.Binding{}, emitted: map[string]emission{},
 	}
 	if err := p.arena(); err != nil {
 		return nil, err
 	}
+	reason := "" // of the break before
 	for _, o := range p.entry.Ops {
 		var err error
 		switch o.Name() {
 		case "call":
-			err = p.launch(o)
+			err = p.launch(o, reason)
+			reason = ""
 		case "graph_break": // calls are launches of their own anyway
+			reason = o.Attr("reason").Str
 		default:
 			err = p.collective(o)
+			reason = ""
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", o.Loc, err)
@@ -253,7 +265,7 @@ func entryState(v *ir.Value) *ir.Param {
 }
 
 // launch emits the recipe of a call and its bindings.
-func (p *planner) launch(o *ir.Op) error {
+func (p *planner) launch(o *ir.Op, reason string) error {
 	callee := o.Attr("callee").Func
 	for i, a := range o.Args {
 		if callee.Params[i].Kind == ir.Weight && (a.Param == nil || a.Param.Kind != ir.Weight) {
@@ -276,14 +288,14 @@ func (p *planner) launch(o *ir.Op) error {
 		return err
 	}
 	seg.Sections = s.sections
-	rec, err := p.emit(seg)
+	e, err := p.emit(seg)
 	if err != nil {
 		return err
 	}
-	p.recipes = append(p.recipes, rec)
+	p.recipes, p.segments = append(p.recipes, e.recipe), append(p.segments, e.segment)
 	p.launches = append(p.launches, len(p.plan.Steps))
 	p.groups = append(p.groups, s.groups)
-	p.plan.Steps = append(p.plan.Steps, recipes.Step{Launch: &recipes.Launch{Bindings: s.bindings, Label: o.Loc.String()}})
+	p.plan.Steps = append(p.plan.Steps, recipes.Step{Launch: &recipes.Launch{Bindings: s.bindings, Label: o.Loc.String(), Break: reason}})
 	return nil
 }
 
@@ -323,17 +335,17 @@ func (p *planner) results(s *sectionList, o *ir.Op, seg *synapse.Segment) error 
 }
 
 // emit lowers a segment, once for all launches that place it alike.
-func (p *planner) emit(seg synapse.Segment) (*recipes.Recipe, error) {
+func (p *planner) emit(seg synapse.Segment) (emission, error) {
 	key := fmt.Sprint(seg.Name, seg.Params, seg.Results, seg.Sections, len(seg.Inner))
-	if r := p.emitted[key]; r != nil {
-		return r, nil
+	if e, ok := p.emitted[key]; ok {
+		return e, nil
 	}
 	r, err := synapse.Emit(seg)
 	if err != nil {
-		return nil, fmt.Errorf("@%s: %w", seg.Name, err)
+		return emission{}, fmt.Errorf("@%s: %w", seg.Name, err)
 	}
-	p.emitted[key] = r
-	return r, nil
+	p.emitted[key] = emission{&seg, r}
+	return p.emitted[key], nil
 }
 
 // sectionList collects the sections of one launch.

@@ -35,6 +35,9 @@ type Config struct {
 	// Validate compares modules before and after a pass that changed one; nil
 	// leaves it out. Its error is the pass's fault unless it wraps ErrTooLarge.
 	Validate func(ctx context.Context, c Change) error
+	// Watch is shown what each step made of a module, be it nothing; nil leaves it
+	// out.
+	Watch func(Watched) error
 	// Honest checks that passes say truly whether they changed a module.
 	Honest bool
 }
@@ -47,6 +50,17 @@ type Change struct {
 	Pass          *Pass
 	Label         string // of the module, as given to [Manager.Run]
 	Before, After *ir.Module
+}
+
+// Watched is what a step of the pipeline made of a module.
+type Watched struct {
+	Step          Step
+	Index         int // of the step
+	Stage         Stages
+	Label         string
+	Before, After *ir.Module
+	Changed       bool
+	Rewrites      int
 }
 
 // Check reports what cannot be meant.
@@ -92,6 +106,9 @@ func NewManager(cfg Config) *Manager {
 	}
 	return m
 }
+
+// Pipeline is what the manager runs.
+func (m *Manager) Pipeline() Pipeline { return m.cfg.Pipeline }
 
 // Stats is what a step of the pipeline did in all runs.
 type Stats struct {
@@ -205,7 +222,7 @@ func (r *run) do(ctx context.Context) (changed bool, err error) {
 	s.Rewrites += c.rewrites
 	s.Time += took
 	if !changed {
-		return false, nil // it was verified before
+		return false, r.watch(c, false) // it was verified before
 	}
 	if err := ir.Verify(r.mod); err != nil {
 		return false, r.failed(fmt.Errorf("made an invalid module: %w", err))
@@ -219,7 +236,25 @@ func (r *run) do(ctx context.Context) (changed bool, err error) {
 			delete(s.Ops, name)
 		}
 	}
+	if err := r.watch(c, true); err != nil {
+		return true, err
+	}
 	return true, r.show(ctx)
+}
+
+// watch shows what the step did.
+func (r *run) watch(c *Context, changed bool) error {
+	if r.m.cfg.Watch == nil {
+		return nil
+	}
+	err := r.m.cfg.Watch(Watched{
+		Step: r.step, Index: r.index, Stage: r.m.stats[r.index].Stage, Label: r.label,
+		Before: r.before, After: r.mod, Changed: changed, Rewrites: c.rewrites,
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", r.where(), err)
+	}
+	return nil
 }
 
 // call runs the pass; a panic becomes an error.

@@ -222,3 +222,22 @@ func TestRemarks(t *testing.T) {
 		"say: not fused: 7 rows (layer 3 attn.bias)", "say: all the same",
 	}, got)
 }
+
+// A watcher sees each step, with the module before and after, be it changed or not.
+func TestWatch(t *testing.T) {
+	var got []string
+	cfg := Config{Pipeline: pipelineOf(t, "canonicalize,fold,cse,outline-segments,dce"), Watch: func(w Watched) error {
+		got = append(got, fmt.Sprintf("%d %s of %s in %s: %v, %d rewrites, %d to %d ops", w.Index, w.Step, w.Label, w.Stage, w.Changed, w.Rewrites,
+			len(w.Before.Funcs[0].Ops), len(w.After.Funcs[0].Ops)))
+		return nil
+	}}
+	require.NoError(t, NewManager(cfg).Run(t.Context(), "label", parse(t, sample)))
+	require.Equal(t, []string{
+		"0 canonicalize of label in family: true, 1 rewrites, 6 to 4 ops", "1 fold of label in family: false, 0 rewrites, 4 to 4 ops",
+		"2 cse of label in family: true, 1 rewrites, 4 to 3 ops", "3 outline-segments of label in family: true, 1 rewrites, 3 to 3 ops",
+		"4 dce of label in bucket: true, 1 rewrites, 3 to 2 ops",
+	}, got)
+
+	cfg.Watch = func(Watched) error { return errors.New("seen enough") }
+	require.EqualError(t, NewManager(cfg).Run(t.Context(), "label", parse(t, sample)), "pass canonicalize on label: seen enough")
+}

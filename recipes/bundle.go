@@ -9,6 +9,7 @@ type Manifest struct {
 	Model      Model      `json:"model"`
 	Deployment Deployment `json:"deployment"`
 	Costs      Costs      `json:"costs"`
+	Compiled   Compiled   `json:"compiled"`
 	Sets       []SetInfo  `json:"sets"`
 }
 
@@ -47,6 +48,12 @@ func (d *Deployment) ZeroBlock() int { return d.KVBlocks }
 
 // TrashBlock is the block padding rows write.
 func (d *Deployment) TrashBlock() int { return d.KVBlocks + 1 }
+
+// Compiled says how the compiler was told to work, so that it can do so again.
+type Compiled struct {
+	Passes string   `json:"passes"` // the pipeline, as quill compile --passes takes it
+	Params []string `json:"params"` // what passes were told of the deployment, each key=value
+}
 
 // SetInfo is one precision's recipe set.
 type SetInfo struct {

@@ -73,6 +73,9 @@ type Launch struct {
 	Bindings []Binding `json:"bindings"`
 	// Label says what the launch is, for traces and errors: "layer 3 attention".
 	Label string `json:"label,omitempty"`
+	// Break says why the launch is not one with the launch before it, where no
+	// collective is between them.
+	Break string `json:"break,omitempty"`
 }
 
 // Binding is a byte offset in one of the rank's buffers.

@@ -2,6 +2,9 @@ package recipes
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -19,6 +22,20 @@ type Work struct {
 	// MaskBytes are those of the additive masks of attention that a step makes, and
 	// MaskPeak those of the launch that has most of them.
 	MaskBytes, MaskPeak int64
+	// MaskLayers are the layers with masks: those that attention of the layer reads,
+	// which it may share with other layers.
+	MaskLayers []LayerMasks
+	// Breaks counts why launches are not one with the one before, by reason: what
+	// collective is between them, or what a graph break says, without numbers.
+	Breaks map[string]int
+}
+
+// LayerMasks are the additive masks of one layer's attention, in bytes: all that it
+// reads, and those of the launch with most of them.
+type LayerMasks struct {
+	Layer int   `json:"layer"`
+	Total int64 `json:"mask_bytes_total"`
+	Peak  int64 `json:"mask_bytes_peak"`
 }
 
 // maskOperand is the operand of an sdpa node that is its mask.
@@ -32,12 +49,13 @@ func (n *Node) Computes() bool { return !slices.Contains(addressed, n.GUID) }
 
 // Work adds up a plan. Values cross launches where their bytes are written.
 func (b *Bundle) Work(p *Plan) Work {
-	w := worker{depth: map[Buffer]*depths{}, masks: map[Binding]bool{}}
+	w := worker{depth: map[Buffer]*depths{}, masks: map[Binding]bool{}, layers: map[int]*layerWork{}}
 	for _, buffer := range Buffers() {
 		w.depth[buffer] = &depths{}
 	}
 	for i := range p.Steps {
 		if c := p.Steps[i].Collective; c != nil {
+			w.count(string(c.Kind))
 			bytes := c.Count * int64(c.DType.Size())
 			out := bytes
 			if c.Kind == AllReduce {
@@ -49,15 +67,52 @@ func (b *Bundle) Work(p *Plan) Work {
 			w.depth[Arena].write(c.Out, out, w.depth[Arena].read(c.In, bytes))
 			continue
 		}
-		w.launch(p.Steps[i].Launch, b.Recipes[p.Steps[i].Launch.Recipe])
+		l := p.Steps[i].Launch
+		w.count(BreakReason(l.Break))
+		w.launch(l, b.Recipes[l.Recipe])
+	}
+	for _, layer := range slices.Sorted(maps.Keys(w.layers)) {
+		w.MaskLayers = append(w.MaskLayers, w.layers[layer].LayerMasks)
 	}
 	return w.Work
 }
 
+var ofSeveral = regexp.MustCompile(` \d+ of \d+`)
+
+// BreakReason is what a graph break says, without which of several it is.
+func BreakReason(text string) string { return ofSeveral.ReplaceAllString(text, "") }
+
 type worker struct {
 	Work
-	depth map[Buffer]*depths
-	masks map[Binding]bool // that are counted
+	depth  map[Buffer]*depths
+	masks  map[Binding]bool // that are counted
+	layers map[int]*layerWork
+}
+
+// layerWork is one layer's masks, and those in sections that are counted.
+type layerWork struct {
+	LayerMasks
+	seen map[Binding]bool
+}
+
+// count counts a break, if it is one.
+func (w *worker) count(reason string) {
+	if reason == "" {
+		return
+	}
+	if w.Breaks == nil {
+		w.Breaks = map[string]int{}
+	}
+	w.Breaks[reason]++
+}
+
+// layerOf is the layer that a label or an origin begins with, −1 if it has none.
+func layerOf(text string) int {
+	n := -1
+	if _, err := fmt.Sscanf(text, "layer %d", &n); err != nil {
+		return -1
+	}
+	return n
 }
 
 // depths says of the bytes of a buffer how long the chain is that ends in them.
@@ -109,10 +164,17 @@ func (w *worker) launch(l *Launch, r *Recipe) {
 		return Binding{l.Bindings[s].Buffer, l.Bindings[s].Offset + r.Tensors[t].Offset}
 	}
 	masks := map[int]bool{}
+	byLayer := map[int]map[int]bool{}
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
 		if strings.HasPrefix(n.GUID, "sdpa_") && len(n.In) > maskOperand && n.In[maskOperand] != Absent {
 			masks[n.In[maskOperand]] = true
+			if base, by := layerOf(l.Label), layerOf(n.Origin); base >= 0 && by >= 0 { // origins count from the launch's layer
+				if byLayer[base+by] == nil {
+					byLayer[base+by] = map[int]bool{}
+				}
+				byLayer[base+by][n.In[maskOperand]] = true
+			}
 		}
 		d := 0
 		for _, t := range n.In {
@@ -137,22 +199,42 @@ func (w *worker) launch(l *Launch, r *Recipe) {
 		for _, t := range n.Out {
 			if r.Tensors[t].Section == Workspace {
 				depth[t] = d
-			} else {
-				w.depth[at(t).Buffer].write(at(t).Offset, r.Tensors[t].Bytes(), d)
+				continue
+			}
+			w.depth[at(t).Buffer].write(at(t).Offset, r.Tensors[t].Bytes(), d)
+			delete(w.masks, at(t)) // what was there is another mask
+			for _, k := range w.layers {
+				delete(k.seen, at(t))
 			}
 		}
 	}
-	alive := int64(0)
+	alive, written := sumMasks(r, masks, at, w.masks)
+	w.MaskBytes += written
+	w.MaskPeak = max(w.MaskPeak, alive)
+	for layer, masks := range byLayer {
+		if w.layers[layer] == nil {
+			w.layers[layer] = &layerWork{LayerMasks{Layer: layer}, map[Binding]bool{}}
+		}
+		k := w.layers[layer]
+		alive, read := sumMasks(r, masks, at, k.seen)
+		k.Total += read
+		k.Peak = max(k.Peak, alive)
+	}
+}
+
+// sumMasks adds up a launch's masks: all, and without those in sections that other
+// launches have too.
+func sumMasks(r *Recipe, masks map[int]bool, at func(int) Binding, seen map[Binding]bool) (alive, fresh int64) {
 	for t := range masks {
 		bytes := r.Tensors[t].Bytes()
 		alive += bytes
 		if r.Tensors[t].Section != Workspace {
-			if w.masks[at(t)] {
-				continue // another launch has it too
+			if seen[at(t)] {
+				continue
 			}
-			w.masks[at(t)] = true
+			seen[at(t)] = true
 		}
-		w.MaskBytes += bytes
+		fresh += bytes
 	}
-	w.MaskPeak = max(w.MaskPeak, alive)
+	return alive, fresh
 }

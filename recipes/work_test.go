@@ -48,7 +48,7 @@ func TestWork(t *testing.T) {
 
 	// The second one reads the sum where the reduction left it.
 	p.Steps = append(p.Steps, reduce(160, 256), launch(2, 256, 512))
-	require.Equal(t, Work{Launches: 2, AllReduces: 1, Nodes: 6, Compute: 5, Chain: 3}, b.Work(p))
+	require.Equal(t, Work{Launches: 2, AllReduces: 1, Nodes: 6, Compute: 5, Chain: 3, Breaks: map[string]int{"all_reduce": 1}}, b.Work(p))
 
 	// Elsewhere there is nothing; but the state of the same layer has two nodes behind it.
 	p.Steps[2] = launch(2, 384, 512)
@@ -71,6 +71,33 @@ func TestWork(t *testing.T) {
 	masked := b.Work(&Plan{Steps: []Step{launch(3, 0, 0), launch(3, 0, 0), launch(3, 128, 0)}})
 	require.EqualValues(t, 3*16+2*16, masked.MaskBytes)
 	require.EqualValues(t, 32, masked.MaskPeak)
+	require.Empty(t, masked.MaskLayers, "nothing says of which layer they are")
+
+	// A mask that is written again where one was is another one.
+	writer := &Recipe{
+		Sections: []Section{{Buffer: Arena, Size: 64}},
+		Tensors:  []Tensor{tensor(0, 0), tensor(0, 16)},
+		Nodes:    []Node{{GUID: "exp_fwd_f32", In: []int{0}, Out: []int{1}}},
+	}
+	b.Recipes[Hash{4}] = writer
+	again := b.Work(&Plan{Steps: []Step{launch(4, 0, 0), launch(3, 0, 0), launch(3, 0, 0), launch(4, 0, 0), launch(3, 0, 0)}})
+	require.EqualValues(t, 3*16+2*16, again.MaskBytes)
+
+	// Layers read masks that they share; origins count from the layer of the launch.
+	for i := range third.Nodes {
+		third.Nodes[i].Origin = "layer 1 attn"
+	}
+	third.Nodes[2].Origin = "layer 2 attn"
+	steps := []Step{launch(3, 0, 0), launch(3, 0, 0), launch(3, 0, 0)}
+	for i, label := range []string{"layer 3 attn", "layer 4 attn", "embed"} {
+		steps[i].Launch.Label = label
+	}
+	steps[1].Launch.Break = "sub-block 2 of 3: mask_budget"
+	steps[2].Launch.Break = "rows are joined"
+	masked = b.Work(&Plan{Steps: steps})
+	require.Equal(t, []LayerMasks{{4, 16, 16}, {5, 32, 16}, {6, 16, 16}}, masked.MaskLayers)
+	require.EqualValues(t, 3*16+16, masked.MaskBytes)
+	require.Equal(t, map[string]int{"sub-block: mask_budget": 1, "rows are joined": 1}, masked.Breaks)
 
 	p.Steps = append(p.Steps, Step{Collective: &Collective{Kind: AllGather}})
 	require.Equal(t, 1, b.Work(p).AllGathers)

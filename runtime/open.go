@@ -36,6 +36,10 @@ type Options struct {
 	// Unfused makes the CPU device execute every node on its own. Results are the
 	// same, as docs/nodes.md says.
 	Unfused bool
+	// Watch, if it is not nil, is told of every step of every plan as it is bound
+	// and returns what is to be executed instead, for debugging. It is not called
+	// while steps execute.
+	Watch func(Watched) Launch
 	// NewDevice makes the device; nil is the CPU device. Buffers begin zeroed, and
 	// all weights are copied to it.
 	NewDevice func(ranks int, bytes map[recipes.Buffer]int64) (Device, error)
@@ -89,7 +93,7 @@ func openHost(ctx context.Context, path string, b *recipes.Bundle, set *recipes.
 	s.notes = o.notes
 	// Weights come last: they take longest, and what else can be wrong is then
 	// known.
-	if err = s.bind(ctx, b, set); err == nil {
+	if err = s.bind(ctx, b, set, opt.Watch); err == nil {
 		err = w.load(ctx, o.available(), opt.Progress)
 	}
 	if err != nil {
@@ -111,7 +115,7 @@ func openDevice(ctx context.Context, b *recipes.Bundle, set *recipes.Set, opt Op
 	}
 	s := newSession(b, set, dev, opt)
 	s.notes = notes
-	if err = s.bind(ctx, b, set); err == nil {
+	if err = s.bind(ctx, b, set, opt.Watch); err == nil {
 		err = fillDevice(ctx, dev, set.Weights, ckpt, opt.Progress)
 	}
 	if err != nil {
@@ -189,11 +193,11 @@ func newSession(b *recipes.Bundle, set *recipes.Set, dev Device, opt Options) *S
 }
 
 // bind loads each recipe of the set once and binds each launch once.
-func (s *Session) bind(ctx context.Context, b *recipes.Bundle, set *recipes.Set) error {
+func (s *Session) bind(ctx context.Context, b *recipes.Bundle, set *recipes.Set, watch func(Watched) Launch) error {
 	if s.rows == 0 {
 		return fmt.Errorf("set %s has no logits bucket: compile the deployment again", set.Info.Precision)
 	}
-	binder := binder{dev: s.dev, bundle: b, layout: &s.layout, programs: make(map[recipes.Hash]Program)}
+	binder := binder{dev: s.dev, bundle: b, layout: &s.layout, programs: make(map[recipes.Hash]Program), watch: watch}
 	for i := range set.Plans {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("bind plans: %w", err)

@@ -101,6 +101,7 @@ type binder struct {
 	bundle   *recipes.Bundle
 	layout   *layout
 	programs map[recipes.Hash]Program
+	watch    func(Watched) Launch // may be nil
 }
 
 // bind makes a plan ready to run.
@@ -121,6 +122,9 @@ func (b *binder) bind(src *recipes.Plan) (*plan, error) {
 			p.launches++
 		} else {
 			p.collectives++
+		}
+		if b.watch != nil {
+			st.launch = b.watch(watched(b.dev, src, i, st))
 		}
 		p.steps = append(p.steps, st)
 	}

@@ -24,6 +24,7 @@ const bundleExt = ".quill"
 
 func newCompile() *cobra.Command {
 	var out string
+	var report string
 	var asJSON bool
 	var flags passFlags
 	cmd := &cobra.Command{
@@ -36,12 +37,16 @@ holds weights too, they are checked against what the model needs. The bundle
 appears whole or not at all.
 
 The flags about passes are for finding out what the compiler does, and which
-rewrite breaks something. --validate needs a model that can be interpreted in
+rewrite breaks something. --report says what the compiler made, a summary by family
+of phases and what each pass did: ops, launches, collectives, breaks by reason, masks,
+what was hoisted and what not, and why. With a name that ends in .json it has
+everything, for each bucket and each pass, and - is the standard output. What a
+bundle alone tells is in quill inspect --json. --validate needs a model that can be interpreted in
 seconds, such as the small ones under testdata.`,
 		Example: examples(
 			"quill compile chat.yaml",
 			"quill compile chat.yaml -o /srv/bundles/chat.quill --json 2>/dev/null",
-			"quill compile chat.yaml --disable-pass=cse --pass-timings --dump-dir=dumps",
+			"quill compile chat.yaml --report chat.json && jq '.sets[].buckets[] | select(.launches > 90) | .name' chat.json",
 		),
 		Args: oneArg("DEPLOY.yaml"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -52,12 +57,35 @@ seconds, such as the small ones under testdata.`,
 			if out == "" {
 				out = defaultBundle(args[0])
 			}
-			made, err := compile(cmd.Context(), args[0], out, cmd.ErrOrStderr(), func(params passes.Params) *passes.Manager {
+			if report == stdoutFile && asJSON {
+				return usagef("--report - and --json both write to the standard output: give --report a file")
+			}
+			if report != "" && report != stdoutFile {
+				if err := checkReport(report, out, args[0]); err != nil {
+					return err
+				}
+			}
+			opt := lower.Options{Passes: func(params passes.Params) *passes.Manager {
 				cfg.Params = params
 				return flags.make(cfg)
-			})
+			}}
+			reporter := newReporter(cmd.Context())
+			if report != "" {
+				reporter.listen(&cfg)
+				opt.Planned = reporter.plan
+			}
+			made, b, err := compile(cmd.Context(), args[0], out, cmd.ErrOrStderr(), opt)
 			if err := flags.report(cmd.Context(), err); err != nil {
 				return err
+			}
+			if report != "" {
+				err := reporter.err
+				if err == nil {
+					err = reporter.report(out, b).write(report, cmd.OutOrStdout())
+				}
+				if err != nil {
+					return err
+				}
 			}
 			if asJSON {
 				return writeJSON(cmd.OutOrStdout(), made)
@@ -69,7 +97,16 @@ seconds, such as the small ones under testdata.`,
 	flags.add(cmd, passes.Default().String())
 	cmd.Flags().StringVarP(&out, "output", "o", "", "bundle to write (default: the deployment's name with "+bundleExt+", in the current directory)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print what was made as JSON")
+	cmd.Flags().StringVar(&report, "report", "", "file for a report of what was compiled and what passes did: JSON if its name ends in .json, else text; - is the standard output")
 	return cmd
+}
+
+// checkReport reports early that a report cannot be written.
+func checkReport(file, bundle, deployment string) error {
+	if filepath.Clean(file) == filepath.Clean(bundle) {
+		return usagef("--report %s: this is the bundle to write", file)
+	}
+	return checkOutput("--report", file, deployment, bundle)
 }
 
 // defaultBundle is where a deployment's bundle goes if nothing else is said.
@@ -95,43 +132,42 @@ func (m *made) String() string {
 		count(m.Plans, "plan"), count(m.Recipes, "recipe"), size(m.Bytes), m.Seconds)
 }
 
-func compile(ctx context.Context, deployment, out string, stderr io.Writer, manager func(passes.Params) *passes.Manager) (*made, error) {
+func compile(ctx context.Context, deployment, out string, stderr io.Writer, opt lower.Options) (*made, *recipes.Bundle, error) {
 	start := time.Now()
 	if err := checkOutput("-o", out, deployment); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	d, err := lower.ReadDeployment(deployment)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := checkOutput("-o", out, d.ModelDir(), d.BucketList()); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	notes, err := checkWeights(d)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	b, more, err := build(ctx, d, stderr, manager)
+	b, more, err := build(ctx, d, stderr, opt)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, n := range append(notes, more...) {
 		note(stderr, "%s", n)
 	}
 	if err := recipes.WriteBundle(ctx, out, b); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return describe(out, b, start)
+	m, err := describe(out, b, start)
+	return m, b, err
 }
 
 // build compiles under a meter.
-func build(ctx context.Context, d *lower.Deployment, stderr io.Writer, manager func(passes.Params) *passes.Manager) (*recipes.Bundle, []string, error) {
+func build(ctx context.Context, d *lower.Deployment, stderr io.Writer, opt lower.Options) (*recipes.Bundle, []string, error) {
 	m := newMeter(stderr, "compiling", func(n int64) string { return strconv.FormatInt(n, 10) })
 	defer m.close()
-	return lower.CompileWith(ctx, d, lower.Options{
-		Progress: func(done, total int, what string) { m.update(int64(done), int64(total), what) },
-		Passes:   manager,
-	})
+	opt.Progress = func(done, total int, what string) { m.update(int64(done), int64(total), what) }
+	return lower.CompileWith(ctx, d, opt)
 }
 
 // checkWeights compares the weights of the model directory, if it has any, with

@@ -320,28 +320,33 @@ func fromSafetensor(t *safetensors.Tensor) (*interp.Tensor, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s: tensor %s has elements of %s, which the IR does not have", t.File, t.Name, t.DType)
 	}
-	x := interp.Zeros(dt, t.Shape...)
+	return tensorOf(dt, t.Shape, t.Data), nil
+}
+
+// tensorOf is a tensor of little-endian elements, as many as the shape has.
+func tensorOf(dt dtype.Type, shape []int64, data []byte) *interp.Tensor {
+	x := interp.Zeros(dt, shape...)
 	le := binary.LittleEndian
 	for i := range x.F {
 		if dt == dtype.BF16 {
-			x.F[i] = dtype.FromBF16(le.Uint16(t.Data[2*i:]))
+			x.F[i] = dtype.FromBF16(le.Uint16(data[2*i:]))
 		} else {
-			x.F[i] = math.Float32frombits(le.Uint32(t.Data[4*i:]))
+			x.F[i] = math.Float32frombits(le.Uint32(data[4*i:]))
 		}
 	}
 	for i := range x.I {
 		switch dt {
 		case dtype.I8:
-			x.I[i] = int64(int8(t.Data[i]))
+			x.I[i] = int64(int8(data[i]))
 		case dtype.U8:
-			x.I[i] = int64(t.Data[i])
+			x.I[i] = int64(data[i])
 		case dtype.I32:
-			x.I[i] = int64(int32(le.Uint32(t.Data[4*i:])))
+			x.I[i] = int64(int32(le.Uint32(data[4*i:])))
 		default:
-			x.I[i] = int64(le.Uint64(t.Data[8*i:]))
+			x.I[i] = int64(le.Uint64(data[8*i:]))
 		}
 	}
-	return x, nil
+	return x
 }
 
 // toSafetensor is the reverse.

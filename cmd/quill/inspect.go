@@ -20,7 +20,9 @@ Bytes are those of one rank. Launches, collectives and nodes are those of one
 step; buckets of one family have the same graph at other sizes. Compute nodes are
 those that compute or copy, not those that only say where something is; the chain
 is the most of them of which each needs the one before. Masks are the additive ones
-of attention that a step writes, and at once those of the launch with most of them.
+of attention that a step writes, and at once those of the launch with most of them;
+--json has them by layer too, and why launches are not one with the one before. What
+passes did is in quill compile --report.
 
 Costs are what the runtime chooses the cheapest bucket by, in multiply-adds of one
 rank: of a row of tokens, padding or not, with the weights that it meets; of reading

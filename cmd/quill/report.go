@@ -13,6 +13,7 @@ type report struct {
 	Model      recipes.Model      `json:"model"`
 	Deployment recipes.Deployment `json:"deployment"`
 	Costs      recipes.Costs      `json:"costs"`
+	Compiled   recipes.Compiled   `json:"compiled"`
 	// Checkpoint is the number of tensors that a checkpoint has, by part.
 	Checkpoint map[string]int `json:"checkpoint"`
 	Recipes    int            `json:"recipes"` // distinct, of all sets
@@ -60,13 +61,23 @@ type bucketReport struct {
 	MaskBytesTotal int64 `json:"mask_bytes_total"`
 	MaskBytesPeak  int64 `json:"mask_bytes_peak"`
 	ArenaBytes     int64 `json:"arena_bytes"`
+	// MaskLayers are those that attention of each layer reads, if it has any.
+	MaskLayers []recipes.LayerMasks `json:"mask_layers,omitempty"`
+	// Breaks counts why launches are not one with the one before, by reason.
+	Breaks map[string]int `json:"breaks"`
 }
 
 // familyReport is all buckets of one graph shape.
 type familyReport struct {
-	Name    string `json:"name"`
-	Buckets int    `json:"buckets"`
-	Recipes int    `json:"recipes"`
+	Name       string `json:"name"`
+	Buckets    int    `json:"buckets"`
+	Recipes    int    `json:"recipes"`
+	Launches   span   `json:"launches"`
+	AllReduces span   `json:"all_reduces"`
+	AllGathers span   `json:"all_gathers"`
+	Chain      span   `json:"chain"`
+	MaskTotal  span   `json:"mask_bytes_total"`
+	MaskPeak   span   `json:"mask_bytes_peak"`
 	// Nodes is how many nodes of each GUID a step has.
 	Nodes map[string]span `json:"nodes"`
 }
@@ -81,7 +92,7 @@ func newReport(path string, size int64, b *recipes.Bundle) *report {
 	r := &report{
 		Bundle: path, FileBytes: size,
 		Format: b.Manifest.Format, Quill: b.Manifest.Quill, Target: b.Manifest.Target, Model: b.Manifest.Model, Deployment: b.Manifest.Deployment,
-		Costs:      b.Manifest.Costs,
+		Costs: b.Manifest.Costs, Compiled: b.Manifest.Compiled,
 		Checkpoint: map[string]int{}, Recipes: len(b.Recipes),
 	}
 	for _, t := range b.Checkpoint {
@@ -113,9 +124,39 @@ func newSetReport(b *recipes.Bundle, s *recipes.Set) setReport {
 	}
 	r.Recipes = len(used)
 	for _, name := range names {
-		r.Families = append(r.Families, newFamilyReport(b, name, families[name]))
+		f := newFamilyReport(b, name, families[name])
+		f.sum(r.Buckets)
+		r.Families = append(r.Families, f)
 	}
 	return r
+}
+
+// sum adds what the buckets of the family have.
+func (f *familyReport) sum(buckets []bucketReport) {
+	first := true
+	for i := range buckets {
+		b := &buckets[i]
+		if b.Family != f.Name {
+			continue
+		}
+		for _, n := range []struct {
+			to *span
+			n  int
+		}{
+			{&f.Launches, b.Launches},
+			{&f.AllReduces, b.AllReduces},
+			{&f.AllGathers, b.AllGathers},
+			{&f.Chain, b.Chain},
+			{&f.MaskTotal, int(b.MaskBytesTotal)},
+			{&f.MaskPeak, int(b.MaskBytesPeak)},
+		} {
+			if first {
+				*n.to = span{n.n, n.n}
+			}
+			n.to.Min, n.to.Max = min(n.to.Min, n.n), max(n.to.Max, n.n)
+		}
+		first = false
+	}
 }
 
 func newWeightsReport(ws []recipes.Weight) weightsReport {
@@ -152,11 +193,14 @@ func newBucketReport(b *recipes.Bundle, p *recipes.Plan) bucketReport {
 	used := hashSet{}
 	used.add(p)
 	at, w := &p.Bucket, b.Work(p)
+	if w.Breaks == nil {
+		w.Breaks = map[string]int{} // {} as JSON
+	}
 	return bucketReport{
 		Name: at.String(), Phase: at.Phase, Seqs: at.Seqs, Query: at.Query, Blocks: at.Blocks, Family: p.Family,
 		Launches: w.Launches, Collectives: w.AllReduces + w.AllGathers, AllReduces: w.AllReduces, AllGathers: w.AllGathers,
 		Recipes: len(used), Nodes: w.Nodes, ComputeNodes: w.Compute, Chain: w.Chain,
-		MaskBytesTotal: w.MaskBytes, MaskBytesPeak: w.MaskPeak, ArenaBytes: p.ArenaBytes,
+		MaskBytesTotal: w.MaskBytes, MaskBytesPeak: w.MaskPeak, MaskLayers: w.MaskLayers, Breaks: w.Breaks, ArenaBytes: p.ArenaBytes,
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"quill/recipes"
 	"quill/recipes/safetensors"
 )
 
@@ -48,6 +49,7 @@ func TestScripts(t *testing.T) {
 			"tensor":    writeTensor,
 			"close":     closeTo,
 			"empty":     isEmpty,
+			"sameplans": samePlansOf,
 		},
 	})
 }
@@ -83,6 +85,23 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if ts.ReadFile("stdout") != "" {
 		ts.Fatalf("output of a failed command")
+	}
+}
+
+// sameplans A B compares two bundles, but for what they say of how they were compiled.
+func samePlansOf(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: sameplans BUNDLE BUNDLE")
+	}
+	var read [2]*recipes.Bundle
+	for i, name := range args {
+		b, err := recipes.ReadBundle(ts.MkAbs(name))
+		ts.Check(err)
+		b.Manifest.Compiled = recipes.Compiled{}
+		read[i] = b
+	}
+	if same := reflect.DeepEqual(read[0], read[1]); same == neg {
+		ts.Fatalf("%s and %s have the same plans: %v", args[0], args[1], same)
 	}
 }
 

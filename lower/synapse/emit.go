@@ -38,6 +38,25 @@ type Segment struct {
 // Emit lowers a segment. The error names the op, where it comes from and what
 // the target cannot do.
 func Emit(s Segment) (*recipes.Recipe, error) {
+	t, err := Trace(s)
+	if err != nil {
+		return nil, err
+	}
+	return t.Recipe, nil
+}
+
+// Traced is a recipe and what of it belongs to what of the segment.
+type Traced struct {
+	Recipe  *recipes.Recipe
+	Tensors map[*ir.Value]int // that hold a value
+	// Nodes are, parallel to the segment's ops, the first node of each; one more
+	// says how many there are.
+	Nodes []int
+}
+
+// Trace is Emit that tells more.
+func Trace(s Segment) (*Traced, error) {
+	var nodes []int
 	e := &emitter{
 		r:       &recipes.Recipe{Name: s.Name, Sections: slices.Clone(s.Sections)},
 		tensors: map[*ir.Value]int{},
@@ -67,6 +86,7 @@ func Emit(s Segment) (*recipes.Recipe, error) {
 		}
 	}
 	for _, o := range s.Fn.Ops {
+		nodes = append(nodes, len(e.r.Nodes))
 		if err := e.op(o); err != nil {
 			return nil, fmt.Errorf("%s (%s): %w", o.Name(), o.Loc, err)
 		}
@@ -81,7 +101,7 @@ func Emit(s Segment) (*recipes.Recipe, error) {
 	if err := e.r.Check(); err != nil {
 		return nil, fmt.Errorf("internal fault: %w", err)
 	}
-	return e.r, nil
+	return &Traced{e.r, e.tensors, append(nodes, len(e.r.Nodes))}, nil
 }
 
 type emitter struct {

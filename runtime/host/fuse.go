@@ -32,7 +32,7 @@ const maxGroup = 64
 // fuse makes the units of a program. What fusion assumes of reads and writes is
 // checked afterwards; a recipe for which it does not hold is executed node by node.
 func (p *Program) fuse(nodes []*node) ([]plan, error) {
-	p.unfused = p.device.unfused
+	p.unfused = p.device.unfused || p.tapped
 	f := newFusion(p, nodes)
 	plans, err := f.plans()
 	if p.unfused || err == nil && f.safe(plans, p.spots) == nil {
@@ -116,9 +116,9 @@ func (f *fusion) large(i int) bool {
 }
 
 // wanted reports whether a node must execute: all but movements that everyone
-// reads through.
+// reads through, unless a tap may ask for them.
 func (f *fusion) wanted(i int) bool {
-	if f.nodes[i].move.kind == moveNot {
+	if f.p.tapped || f.nodes[i].move.kind == moveNot {
 		return true
 	}
 	return f.needed[f.p.recipe.Nodes[i].Out[0]]

@@ -18,6 +18,7 @@ type Program struct {
 	values    int   // most values of one unit's rows
 	weights   []int // operands in the weights: indices of tensors
 
+	tapped  bool   // for LoadTapped
 	unfused bool   // each unit is one node
 	fused   []plan // else, to check that bindings keep them in order
 
@@ -56,10 +57,11 @@ const (
 // Load resolves a recipe: it checks every node against what its GUID takes,
 // turns views into aliases, places the workspace and makes room for it on
 // every rank. The recipe must not change afterwards.
-func (d *Device) Load(r *recipes.Recipe) (*Program, error) { return d.load(r, false) }
+func (d *Device) Load(r *recipes.Recipe) (*Program, error) { return d.load(r, false, false) }
 
-// load with private set gives every tensor memory of its own, for tests.
-func (d *Device) load(r *recipes.Recipe, private bool) (*Program, error) {
+// load with private set gives every tensor memory of its own; with tapped set
+// every node is executed, on its own.
+func (d *Device) load(r *recipes.Recipe, private, tapped bool) (*Program, error) {
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
@@ -76,6 +78,7 @@ func (d *Device) load(r *recipes.Recipe, private bool) (*Program, error) {
 	p := &Program{
 		device:  d,
 		recipe:  r,
+		tapped:  tapped,
 		views:   make([]bool, len(r.Nodes)),
 		moves:   make([]bool, len(r.Nodes)),
 		inPlace: make([]int, len(r.Nodes)),

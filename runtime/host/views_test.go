@@ -212,7 +212,7 @@ func TestPlacementKeepsValues(t *testing.T) {
 		for _, private := range []bool{false, true} {
 			d, err := newDevice(1, map[recipes.Buffer]int64{recipes.Arena: 1 << 14, recipes.KV: 1 << 12}, 0)
 			require.NoError(t, err)
-			p, err := d.load(r, private)
+			p, err := d.load(r, private, false)
 			require.NoError(t, err, "seed %d", seed)
 			g := newGen(uint64(seed))
 			for _, b := range []recipes.Buffer{recipes.Arena, recipes.KV} {

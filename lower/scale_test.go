@@ -1,0 +1,103 @@
+package lower
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"quill/passes"
+	"quill/recipes"
+)
+
+// compileDeep compiles buckets of Inkling-Small on eight ranks with another number of
+// layers.
+func compileDeep(t *testing.T, layers int, keep func(recipes.Bucket) bool) *recipes.Bundle {
+	t.Helper()
+	cfg := published(t, "inkling-small")
+	cfg.Layers = layers
+	cfg.IsLocal = make([]bool, layers)
+	for l := range cfg.IsLocal {
+		cfg.IsLocal[l] = (l+1)%6 != 0
+	}
+	d := dep(262144, 16, 128, 8192)
+	d.TensorParallel, d.KVBlocks = 8, 2560
+	all, err := d.buckets()
+	require.NoError(t, err)
+	require.Len(t, all, 251)
+	c := compiler{
+		cfg: cfg, dep: d, bundle: &recipes.Bundle{Recipes: map[recipes.Hash]*recipes.Recipe{}},
+		passes: passes.NewManager(passes.Config{Pipeline: passes.Default(), Params: d.params()}),
+	}
+	for _, b := range all {
+		if keep(b) {
+			c.buckets = append(c.buckets, b)
+		}
+	}
+	require.NotEmpty(t, c.buckets)
+	require.NoError(t, c.set(t.Context(), BF16))
+	return c.bundle
+}
+
+// Decode of one stream of Inkling-Small has two reductions a layer, one launch more
+// and few distinct segments; a step has one all-gather, that of its logits.
+func TestDecodeOfOneStream(t *testing.T) {
+	t.Parallel()
+	b := compileDeep(t, 42, func(b recipes.Bucket) bool { return b.Phase != recipes.Prefill && b.Seqs == 1 })
+	decodes, logits := 0, 0
+	for i := range b.Sets[0].Plans {
+		p := &b.Sets[0].Plans[i]
+		w := b.Work(p)
+		if p.Bucket.Phase == recipes.Logits {
+			logits++
+			require.Equal(t, []int{2, 0, 1}, []int{w.Launches, w.AllReduces, w.AllGathers})
+			continue
+		}
+		decodes++
+		require.Equal(t, 84, w.AllReduces, "%s", p.Bucket)
+		require.Zero(t, w.AllGathers, "%s: that of the step is in the logits plan", p.Bucket)
+		require.LessOrEqual(t, w.Launches, 90, "%s", p.Bucket)
+		distinct := map[recipes.Hash]bool{}
+		for _, s := range p.Steps {
+			if s.Launch != nil {
+				distinct[s.Launch.Recipe] = true
+			}
+		}
+		require.LessOrEqual(t, len(distinct), 10, "%s", p.Bucket)
+	}
+	require.Positive(t, decodes)
+	require.Equal(t, 1, logits)
+}
+
+// What a step takes of memory beside weights and caches does not grow with the number
+// of layers: neither masks that are alive at once, nor the rest of the arena, nor what
+// the host writes and reads, nor what is carried.
+func TestStepMemoryOfAnyDepth(t *testing.T) {
+	t.Parallel()
+	buckets := []string{"prefill/q=2048,c=0", "prefill/q=4096,c=16", "prefill/q=128,c=4", "decode/b=1,n=16", "decode/b=16,n=32768", "logits/r=16"}
+	type memory struct{ masks, others, inputs, outputs, carry int64 }
+	var first map[recipes.Bucket]memory
+	for _, layers := range []int{12, 42, 84} {
+		b := compileDeep(t, layers, func(b recipes.Bucket) bool { return slices.Contains(buckets, b.String()) })
+		set := &b.Sets[0]
+		require.Equal(t, len(buckets), len(set.Plans))
+		got := map[recipes.Bucket]memory{}
+		for i := range set.Plans {
+			p := &set.Plans[i]
+			w := b.Work(p)
+			m := memory{masks: w.MaskPeak, others: p.ArenaBytes - w.MaskPeak, carry: set.Info.Bytes[recipes.Carry]}
+			for _, io := range p.Inputs {
+				m.inputs += io.Bytes()
+			}
+			for _, io := range p.Outputs {
+				m.outputs += io.Bytes()
+			}
+			got[p.Bucket] = m
+			t.Logf("%d layers, %s: %+v, %d bytes of masks written", layers, p.Bucket, m, w.MaskBytes)
+		}
+		if first == nil {
+			first = got
+		}
+		require.Equal(t, first, got, "%d layers", layers)
+	}
+}
