@@ -482,10 +482,11 @@ func distSDPA(_ *Module, o *Op, result Type) (Dist, error) {
 		return Dist{}, nonLinear(o)
 	}
 	q, k, v, mask := arg(o, 0), arg(o, 1), arg(o, 2), arg(o, 3)
+	r := q.Rank()
 	switch {
-	case q.Dist.Kind == Sharded && q.Dist.Axis == 3:
+	case q.Dist.Kind == Sharded && q.Dist.Axis == r-1:
 		return Dist{}, distErr("gather it first with all_gather", "%s: q is sharded along the contracted axis", o.Name())
-	case k.Dist.Kind == Sharded && k.Dist.Axis > 1:
+	case k.Dist.Kind == Sharded && k.Dist.Axis > r-3:
 		return Dist{}, distErr("shard keys and values by heads", "%s: k is %s", o.Name(), k.Dist.describe())
 	case k.Dist != v.Dist:
 		return Dist{}, distErr("shard keys and values alike", "%s: k is %s and v is %s", o.Name(), k.Dist.describe(), v.Dist.describe())

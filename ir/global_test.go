@@ -81,7 +81,7 @@ func TestDistributionRulesMakeWholeOps(t *testing.T) {
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) { check(t, drawModule(t)) })
-	for seed := range 500 {
+	for seed := range 1500 {
 		check(t, rapid.Custom(drawModule).Example(seed))
 	}
 	for i := range ops.Table { // the test is worth something

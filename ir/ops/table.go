@@ -24,7 +24,8 @@ var axisAttr = Attr{Name: "axis", Type: Int, Doc: "axis, counted from the slowes
 
 var (
 	sdpaOperands = []Operand{
-		operand("q", AnyFloat, "[kvHeads, group, Sq, D]"), operand("k", AnyFloat, "[kvHeads, 1, Sk, D]"), operand("v", AnyFloat, "[kvHeads, 1, Sk, Dv]"),
+		operand("q", AnyFloat, "[kvHeads, group, Sq, D], or with an axis for a batch before it: [batch, kvHeads, group, Sq, D]"),
+		operand("k", AnyFloat, "[kvHeads, 1, Sk, D], or [batch, kvHeads, 1, Sk, D]"), operand("v", AnyFloat, "[kvHeads, 1, Sk, Dv], or [batch, kvHeads, 1, Sk, Dv]"),
 		operand("mask", AnyFloat, "[…, Sk], added to the scaled scores; other axes those of the scores or 1"),
 	}
 	sdpaAttrs = []Attr{
