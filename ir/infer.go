@@ -470,7 +470,7 @@ func sdpaRule(o *Op) ([]Type, error) {
 	); err != nil {
 		return nil, err
 	}
-	rows := q.Shape[:batch+3 : batch+3]
+	rows := q.Shape[: batch+3 : batch+3]
 	for axis, n := range mask.Shape[:batch+3] {
 		if !n.Is(1) && !n.Equal(rows[axis]) {
 			return nil, shapeErr("%s: axis %d of mask is %s, want %s or 1", o.Name(), axis, n, rows[axis])

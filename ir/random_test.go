@@ -449,6 +449,10 @@ func (g *gen) build(def *ops.Op) {
 				to[i] = g.size()
 			}
 		}
+		if a := int64(g.axis(x)); g.m.TP > 1 && x.Type.Rank() > 0 && x.Type.Shape[a].Is(1) && g.chance("shard", 50) {
+			b.BroadcastTo(x, Shard(int(a), g.m.TP), to...)
+			return
+		}
 		b.Broadcast(x, to)
 	case "slice":
 		x := operand(0)

@@ -87,7 +87,7 @@ func splitBand(r *rewriter, o *ir.Op) bool {
 	}
 	band := o.Attr("band")
 	switch {
-	case band == nil:
+	case band == nil || o.Results[0].Type.Rank() != 4:
 		return refuse("no band of keys is known to have all of the bias")
 	case !r.mod.AtLeast(band.Dim, 1):
 		return refuse("all keys before the chunk may be within reach of the bias")

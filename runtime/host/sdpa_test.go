@@ -2,6 +2,7 @@ package host
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -105,6 +106,40 @@ func TestSDPA(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Hidden keys vanish in a mask of −1e30 as long as no score is larger than 1e22: of
+// normalised rows with weights wq and wk, and the scale 1/D, none is larger than wq·wk.
+// Then even a row that sees nothing has the same bits whatever its keys are.
+func TestHiddenKeysVanish(t *testing.T) {
+	const d, keys, rows = 16, 40, 3
+	for _, dt := range []dtype.Type{f32, bf16} {
+		g := newGen(3)
+		q, k, v := g.values(dt, false, d, 1, rows, 1, 1), g.values(dt, false, d, keys, 1, 1, 1), g.values(dt, false, d, keys, 1, 1, 1)
+		mask := newVal(dt, keys, 1, rows, 1, 1)
+		for i := range mask.x {
+			if row, key := i/keys, i%keys; key >= 13 || row == 2 {
+				mask.x[i] = rounded(dt, -1e30)
+			}
+		}
+		run := func(score float64) []byte { // of hidden keys with the first row
+			square := 0.0
+			for _, x := range q.x[:d] {
+				square += x * x
+			}
+			other := &val{dt, k.dims, slices.Clone(k.x)}
+			for i := 13 * d; i < len(other.x); i++ {
+				other.x[i] = rounded(dt, q.x[i%d]*score/square*d)
+			}
+			c := testCase{guid: sdpaGUID + "_" + dt.String(), params: sdpaP(1.0/d, 1), in: []*val{q, other, v, mask}, out: []*val{newVal(dt, d, 1, rows, 1, 1)}}
+			return c.run(t)[0]
+		}
+		want := run(0)
+		for _, score := range []float64{1, -1, 1e10, 1e22, -1e22} {
+			require.Equal(t, want, run(score), "%v, score %g", dt, score)
+		}
+		require.NotEqual(t, want, run(1e31), "the test is worth something")
 	}
 }
 
