@@ -65,9 +65,9 @@ import (
 // (local_window_facts.go): their distance is not below the window, so a predicate
 // is false, so their score is the number that hides, so their probability is 0. A
 // layer is rewritten if thus every sum over the list adds zeros for them. Two things
-// are taken for granted, as the captured
-// graph does: a softmax of hidden scores is of rows that see at least themselves, and
-// what is left out is finite, since 0 times it would not be 0.
+// are taken for granted, as the captured graph does: a softmax of hidden scores is of
+// rows that see at least themselves, and what is left out is finite, since 0 times it
+// would not be 0.
 //
 // Sums keep their order, so results keep their bits where adding zeros does, as in
 // the interpreter; a device that sums in lanes may end with other last bits. Padding
