@@ -172,6 +172,7 @@ func (s *rowsSpot) lane(m *mem, l *lane, at *[maxAxes]int) error {
 	for a, stride := range s.strides {
 		off += at[a] * stride
 	}
+	l.picks = nil
 	for i := range s.picks {
 		p := &s.picks[i]
 		place := 0
