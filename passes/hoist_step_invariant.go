@@ -112,12 +112,15 @@ func (h *hoister) spread(o *ir.Op) {
 	if !h.fromInput[index] || ir.SameShape(index.Type.Shape, t.Shape) || h.mod.MaxBytes(t) > h.ctx.Int("spread") || !h.ctx.Rewrite() {
 		return
 	}
-	index = h.available(index)
 	scratch := &ir.Func{}
-	o.Args[1] = ir.NewBuilder(h.mod, scratch).At(o.Loc).BroadcastTo(index, t.Dist, t.Shape...)
-	h.moved = append(h.moved, scratch.Ops...)
-	h.first[o.Args[1].Def] = true
-	h.invariant[o.Args[1]], h.fromInput[o.Args[1]] = true, true
+	b := ir.NewBuilder(h.mod, scratch).At(o.Loc)
+	full := b.BroadcastTo(h.available(index), t.Dist, t.Shape...)
+	if b.Err() != nil { // shards of it do not go with those of the result
+		return
+	}
+	o.Args[1] = full
+	h.moved = append(h.moved, full.Def)
+	h.first[full.Def], h.invariant[full], h.fromInput[full] = true, true, true
 	h.changed = true
 }
 

@@ -95,10 +95,8 @@ func (p *ordered) multiply() {
 		return
 	}
 	if p.k == 0 {
-		for i := range p.m {
-			if !p.on {
-				clear(p.y[i*p.ldy:][:p.n])
-			}
+		for i := 0; i < p.m && !p.on; i++ {
+			clear(p.y[i*p.ldy:][:p.n])
 		}
 		return
 	}
