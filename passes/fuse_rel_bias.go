@@ -53,12 +53,11 @@ import (
 // wq·wk with the scale 1/D, where vanishing in −1e30 takes less than 1e22.
 //
 // It does not fire where no part of the predicate says which keys hold a token, unless
-// keys are normalised as above; where
-// the mask would be rounded to a type that the bias does not have; where scores or
-// bias are used by others too, which would be computed twice; where the product
-// with the values has another type than q; where the deployment wants plain
-// attention. Layers that see all of a sequence decode block by block and have no
-// softmax to find.
+// keys are normalised as above; where the mask would be rounded to a type that the bias
+// does not have; where scores or bias are used by others too, which would be computed
+// twice; where the product with the values has another type than q; where the
+// deployment wants plain attention. Layers that see all of a sequence decode block by
+// block and have no softmax to find.
 //
 // Masks that differ by head are unproven on cards. Without this pass attention
 // stays a chain of products, sums and a softmax, which are.
