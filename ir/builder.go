@@ -72,6 +72,16 @@ func (b *Builder) ReshapeShard(x *Value, axis int, shape ...Dim) *Value {
 	return b.op("reshape", []*Value{x}, attrs...)[0]
 }
 
+// BroadcastTo is Broadcast to a shape and a distribution, which may be sharded where x
+// is replicated.
+func (b *Builder) BroadcastTo(x *Value, d Dist, shape ...Dim) *Value {
+	attrs := []Attr{{Name: "shape", Dims: shape}}
+	if x.Type.Dist.Kind == Replicated && d.Kind == Sharded {
+		attrs = append(attrs, Attr{Name: "shard", Dim: D(int64(d.Axis))}, Attr{Name: "ways", Dim: D(int64(d.Ways))})
+	}
+	return b.op("broadcast", []*Value{x}, attrs...)[0]
+}
+
 // Again builds an op like another one on other operands.
 func (b *Builder) Again(o *Op, args ...*Value) []*Value {
 	return b.op(o.Name(), args, slices.Clone(o.Attrs)...)

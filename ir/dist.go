@@ -67,6 +67,7 @@ var distRules = map[ops.Dist]distRule{
 	ops.DistMul:            distMul,
 	ops.DistUnaryLinear:    distUnaryLinear,
 	ops.DistConst:          func(*Module, *Op, Type) (Dist, error) { return Dist{}, nil },
+	ops.DistBroadcast:      distBroadcast,
 	ops.DistReshape:        distReshape,
 	ops.DistTranspose:      distTranspose,
 	ops.DistSlice:          distSlice,
@@ -175,6 +176,28 @@ func distUnaryLinear(_ *Module, o *Op, result Type) (Dist, error) {
 		return d, distErr("", "%s changes the sharded axis %d", o.Name(), d.Axis)
 	}
 	return d, nil
+}
+
+// distBroadcast lets each rank have a part of an axis that repeats one element.
+func distBroadcast(m *Module, o *Op, result Type) (Dist, error) {
+	shard, by := o.Attr("shard"), o.Attr("ways")
+	switch {
+	case shard == nil && by == nil:
+		return distUnaryLinear(m, o, result)
+	case shard == nil || by == nil:
+		return Dist{}, distErr("", "broadcast: of shard and ways there is one; want both or none")
+	}
+	x := arg(o, 0)
+	axis, ways := o.Int("shard"), o.Int("ways")
+	switch {
+	case x.Dist.Kind != Replicated:
+		return Dist{}, distErr("", "broadcast: attribute shard on a %s value", x.Dist.describe())
+	case axis < 0 || axis >= int64(x.Rank()) || !x.Shape[axis].Is(1):
+		return Dist{}, distErr("", "broadcast: axis %d cannot be sharded: there is no such axis of size 1 in %s", axis, shapeString(x.Shape))
+	case ways < 2 || int64(m.TP)%ways != 0:
+		return Dist{}, distErr("", "broadcast: %d shards on %d ranks; want a divisor from 2", ways, m.TP)
+	}
+	return Shard(int(axis), int(ways)), nil
 }
 
 // distReshape finds the axis of the result that starts where the sharded axis
@@ -529,10 +552,11 @@ func distSDPA(_ *Module, o *Op, result Type) (Dist, error) {
 		return Dist{}, nonLinear(o)
 	}
 	q, k, v := arg(o, 0), arg(o, 1), arg(o, 2)
+	r := q.Rank()
 	switch {
-	case q.Dist.Kind == Sharded && q.Dist.Axis == 3:
+	case q.Dist.Kind == Sharded && q.Dist.Axis == r-1:
 		return Dist{}, distErr("gather it first with all_gather", "%s: q is sharded along the contracted axis", o.Name())
-	case k.Dist.Kind == Sharded && k.Dist.Axis > 1:
+	case k.Dist.Kind == Sharded && k.Dist.Axis > r-3:
 		return Dist{}, distErr("shard keys and values by heads", "%s: k is %s", o.Name(), k.Dist.describe())
 	case k.Dist != v.Dist:
 		return Dist{}, distErr("shard keys and values alike", "%s: k is %s and v is %s", o.Name(), k.Dist.describe(), v.Dist.describe())

@@ -81,7 +81,7 @@ func TestDistributionRulesMakeWholeOps(t *testing.T) {
 		}
 	}
 	rapid.Check(t, func(t *rapid.T) { check(t, drawModule(t)) })
-	for seed := range 1000 {
+	for seed := range 1500 {
 		check(t, rapid.Custom(drawModule).Example(seed))
 	}
 	for i := range ops.Table { // the test is worth something
@@ -96,7 +96,7 @@ func TestDistributionRulesMakeWholeOps(t *testing.T) {
 			require.NotZero(t, sharded[def.Name], def.Name)
 		}
 		switch def.Dist {
-		case ops.DistAdd, ops.DistMul, ops.DistUnaryLinear, ops.DistReshape, ops.DistTranspose, ops.DistSlice, ops.DistConcat, ops.DistReduceLinear, ops.DistMatmul, ops.DistGather:
+		case ops.DistAdd, ops.DistMul, ops.DistUnaryLinear, ops.DistBroadcast, ops.DistReshape, ops.DistTranspose, ops.DistSlice, ops.DistConcat, ops.DistReduceLinear, ops.DistMatmul, ops.DistGather:
 			require.NotZero(t, partial[def.Name], def.Name)
 		}
 	}

@@ -492,36 +492,45 @@ func moeBank(o *Op, i int) error {
 }
 
 func sdpaRule(o *Op) ([]Type, error) {
+	batch := 0 // axes of it
+	if arg(o, 0).Rank() == 5 {
+		batch = 1
+	}
 	for i := range o.Args {
-		if err := firstErr(wantRank(o, i, 4), wantSameType(o, 0, i)); err != nil {
+		if err := firstErr(wantRank(o, i, batch+4), wantSameType(o, 0, i)); err != nil {
 			return nil, err
 		}
 	}
 	q, k, v := arg(o, 0), arg(o, 1), arg(o, 2)
+	for i := 1; batch > 0 && i < 3; i++ {
+		if err := wantDim(o, i, 0, q.Shape[0], "the batch of q"); err != nil {
+			return nil, err
+		}
+	}
 	if err := firstErr(
-		wantDim(o, 1, 0, q.Shape[0], "the key/value heads of q"),
-		wantDim(o, 1, 1, D(1), "a group of query heads shares its keys"),
-		wantDim(o, 1, 3, q.Shape[3], "the contracted size"),
-		wantDim(o, 2, 0, q.Shape[0], "the key/value heads of q"),
-		wantDim(o, 2, 1, D(1), "a group of query heads shares its values"),
-		wantDim(o, 2, 2, k.Shape[2], "one value a key"),
+		wantDim(o, 1, batch, q.Shape[batch], "the key/value heads of q"),
+		wantDim(o, 1, batch+1, D(1), "a group of query heads shares its keys"),
+		wantDim(o, 1, batch+3, q.Shape[batch+3], "the contracted size"),
+		wantDim(o, 2, batch, q.Shape[batch], "the key/value heads of q"),
+		wantDim(o, 2, batch+1, D(1), "a group of query heads shares its values"),
+		wantDim(o, 2, batch+2, k.Shape[batch+2], "one value a key"),
 	); err != nil {
 		return nil, err
 	}
+	rows := q.Shape[: batch+3 : batch+3]
 	if len(o.Args) > 3 {
-		if err := wantDim(o, 3, 3, k.Shape[2], "one number a key"); err != nil {
+		if err := wantDim(o, 3, batch+3, k.Shape[batch+2], "one number a key"); err != nil {
 			return nil, err
 		}
-		for axis := range 3 {
-			if n := arg(o, 3).Shape[axis]; !n.Is(1) && !n.Equal(q.Shape[axis]) {
-				return nil, shapeErr("%s: axis %d of mask is %s, want %s or 1", o.Name(), axis, n, q.Shape[axis])
+		for axis, n := range arg(o, 3).Shape[:batch+3] {
+			if !n.Is(1) && !n.Equal(rows[axis]) {
+				return nil, shapeErr("%s: axis %d of mask is %s, want %s or 1", o.Name(), axis, n, rows[axis])
 			}
 		}
 	}
-	rows := []Dim{q.Shape[0], q.Shape[1], q.Shape[2]}
-	ts, _ := one(q.DType, append(rows[:3:3], v.Shape[3])...)
+	ts, _ := one(q.DType, append(rows, v.Shape[batch+3])...)
 	if o.Name() == "sdpa_stats" {
-		stat := append(rows[:3:3], D(1))
+		stat := append(rows, D(1))
 		ts = append(ts, Type{DType: q.DType, Shape: stat}, Type{DType: dtype.F32, Shape: slices.Clone(stat)})
 	}
 	return ts, nil

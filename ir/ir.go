@@ -288,6 +288,22 @@ func (t Type) Elems() Dim {
 	return n
 }
 
+// KeepsOrder reports whether a permutation moves axes of size 1 only, past elements
+// that stay in order.
+func KeepsOrder(shape []Dim, perm []int64) bool {
+	last := int64(-1)
+	for _, p := range perm {
+		if shape[p].Is(1) {
+			continue
+		}
+		if p < last {
+			return false
+		}
+		last = p
+	}
+	return true
+}
+
 // SameShape reports whether two shapes are equal.
 func SameShape(a, b []Dim) bool { return slices.EqualFunc(a, b, Dim.Equal) }
 

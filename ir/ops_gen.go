@@ -524,7 +524,7 @@ func (v TransposeOp) Perm() []int64 {
 	return v.Op.Ints("perm")
 }
 
-// Broadcast builds broadcast: Repeats size-1 axes to the given shape of the same rank.
+// Broadcast builds broadcast: Repeats size-1 axes to the given shape of the same rank. What is replicated may become sharded along one: its parts are all alike.
 func (bd *Builder) Broadcast(x *Value, shape []Dim) *Value {
 	return bd.op("broadcast", []*Value{x}, dimsAttr("shape", shape))[0]
 }

@@ -449,6 +449,10 @@ func (g *gen) build(def *ops.Op) {
 				to[i] = g.size()
 			}
 		}
+		if a := int64(g.axis(x)); g.m.TP > 1 && x.Type.Rank() > 0 && x.Type.Shape[a].Is(1) && g.chance("shard", 50) {
+			b.BroadcastTo(x, Shard(int(a), g.m.TP), to...)
+			return
+		}
 		b.Broadcast(x, to)
 	case "slice":
 		x := operand(0)
@@ -536,11 +540,19 @@ func (g *gen) build(def *ops.Op) {
 			d = Dist{}
 		}
 		one := D(1)
-		mask := T(t, heads, group, rows, keys).With(d)
-		if g.chance("row mask", 50) {
-			mask = T(t, one, one, one, keys)
+		var batch []Dim
+		if g.chance("batch", 50) {
+			batch = []Dim{g.size()}
+			if d.Kind == Sharded {
+				d.Axis++
+			}
 		}
-		q, k, v, m := g.param(T(t, heads, group, rows, dim).With(d)), g.param(T(t, heads, one, keys, dim).With(d)), g.param(T(t, heads, one, keys, g.size()).With(d)), g.param(mask)
+		typ := func(shape ...Dim) Type { return T(t, append(batch[:len(batch):len(batch)], shape...)...).With(d) }
+		mask := typ(heads, group, rows, keys)
+		if g.chance("row mask", 50) {
+			mask = T(t, append(slices.Repeat([]Dim{one}, len(batch)+3), keys)...)
+		}
+		q, k, v, m := g.param(typ(heads, group, rows, dim)), g.param(typ(heads, one, keys, dim)), g.param(typ(heads, one, keys, g.size())), g.param(mask)
 		if g.chance("no mask", 20) {
 			m = nil
 		}

@@ -353,3 +353,61 @@ func TestRowsOfPaddingGiveZeros(t *testing.T) {
 		require.Equal(t, 2, checked, name)
 	}
 }
+
+// Layers with a window decode as one op, with the sequences as its batch, whatever the
+// limits of masks; it computes what the chain does.
+func TestWindowsDecodeAsOneOp(t *testing.T) {
+	for _, run := range []struct {
+		model     string
+		tp, block int
+		env       map[string]int64
+	}{
+		{"nano-dense", 1, 4, map[string]int64{"s": 3, "n": 14}},
+		{"nano-small", 2, 8, map[string]int64{"s": 4, "n": 5}},
+		{"nano-big", 4, 8, map[string]int64{"s": 1, "n": 3}}, // groups of ranks share heads
+		{"nano-big", 2, 16, map[string]int64{"s": 2, "n": 1}},
+	} {
+		o := inkling.Options{TP: run.tp, BlockSize: run.block, Blocks: 60, MaxModelLen: 256, MaxNumSeqs: 4, MaxBatchedTokens: 64, Precision: dtype.F32}
+		cfg, before := capture(t, run.model, o, inkling.DecodeFew)
+		local := 0
+		for _, is := range cfg.IsLocal {
+			if is {
+				local++
+			}
+		}
+		params := Params{Attention: Banded, BlockSize: run.block, MaskBudget: 8, SubBlockRows: 1}
+		family := before.Clone()
+		p := pipelineOf(t, "fuse-rel-bias,band-split,outline-segments,sub-block")
+		mgr := NewManager(Config{Pipeline: p, Params: params, Honest: true})
+		require.NoError(t, mgr.RunStage(t.Context(), Family, "", family))
+		require.Equal(t, local, mgr.Stats()[0].Rewrites)
+		require.Zero(t, mgr.Stats()[1].Rewrites)
+		after, err := ir.Specialise(family, run.env)
+		require.NoError(t, err)
+		text := after.String()
+		require.NoError(t, mgr.RunStage(t.Context(), Bucket, "", after))
+		require.Equal(t, text, after.String())
+
+		args, err := interp.RandomArgs(before, before.Entry(), run.env, 7, interp.RandomOptions{})
+		require.NoError(t, err)
+		step, err := inkling.RandomStep(before, run.env, 7)
+		require.NoError(t, err)
+		for r := range args {
+			for name, v := range step {
+				args[r][name] = interp.FromI32([]int64{int64(len(v))}, v...)
+			}
+			for _, p := range before.Entry().Params { // weights that neither blow up nor vanish
+				if x := args[r][p.Name]; p.Kind == ir.Weight && len(x.Shape) > 1 {
+					for j := range x.F {
+						x.F[j] /= 8
+					}
+				}
+			}
+		}
+		want, err := interp.Run(t.Context(), before, before.Entry(), run.env, args, interp.Options{})
+		require.NoError(t, err)
+		got, err := interp.Run(t.Context(), after, after.Entry(), nil, withConstants(t, after, args), interp.Options{})
+		require.NoError(t, err)
+		require.NoError(t, interp.Same(got, want, 1e-4), "%+v", run)
+	}
+}

@@ -101,7 +101,7 @@ func (s *bandSplitter) split(r *rewriter, o *ir.Op) bool {
 	}
 	band := o.Attr("band")
 	switch {
-	case band == nil:
+	case band == nil || o.Results[0].Type.Rank() != 4:
 		return refuse("no band of keys is known to have all of the bias")
 	case !r.mod.AtLeast(band.Dim, 1):
 		return refuse("all keys before the chunk may be within reach of the bias")
@@ -158,7 +158,7 @@ func (n *narrower) band(o *ir.Op, far ir.Dim, k, v *ir.Value) attended {
 func (s *bandSplitter) exact(r *rewriter, o *ir.Op, band ir.Dim) (done bool, why string) {
 	q, k, v, scale := o.Args[0], o.Args[1].Def, o.Args[2], o.Attr("scale").Float
 	list := s.lists[r.fn]
-	if list == nil || list.decode {
+	if list == nil {
 		return false, "the list of blocks that attention reads is not known"
 	}
 	keys, values := madeOfBlocks(k.Args[1], list), madeOfBlocks(v, list)

@@ -92,7 +92,7 @@ func (r *rewriter) reshape(x *ir.Value, t ir.Type) *ir.Value {
 
 func broadcastOfBroadcast(r *rewriter, o *ir.Op) bool {
 	in := def(o.Args[0], "broadcast")
-	return in != nil && r.replace(r.Broadcast(in.Args[0], o.Attr("shape").Dims))
+	return in != nil && r.replace(r.BroadcastTo(in.Args[0], o.Results[0].Type.Dist, o.Attr("shape").Dims...))
 }
 
 func transposeOfTranspose(r *rewriter, o *ir.Op) bool {
@@ -108,19 +108,10 @@ func transposeOfTranspose(r *rewriter, o *ir.Op) bool {
 }
 
 // transposeAsReshape finds transposes that leave the order of all axes but those
-// of size 1: a reshape moves nothing on any device.
+// of size 1: a reshape moves nothing on any device. Where the sharded axis is one of
+// those, it moves past others as a whole, and the transpose stays.
 func transposeAsReshape(r *rewriter, o *ir.Op) bool {
-	last := int64(-1)
-	for _, p := range o.Ints("perm") {
-		if o.Args[0].Type.Shape[p].Is(1) {
-			continue
-		}
-		if p < last {
-			return false
-		}
-		last = p
-	}
-	return r.replace(r.reshape(o.Args[0], o.Results[0].Type))
+	return ir.KeepsOrder(o.Args[0].Type.Shape, o.Ints("perm")) && r.replace(r.reshape(o.Args[0], o.Results[0].Type))
 }
 
 // castBack finds a cast back to the type that a value had before another cast,

@@ -180,7 +180,7 @@ func (k *folder) constant(n float64, t ir.Type) *ir.Value {
 		v = k.Reshape(v, ones)
 	}
 	if !ir.SameShape(v.Type.Shape, t.Shape) {
-		v = k.Broadcast(v, t.Shape)
+		v = k.BroadcastTo(v, t.Dist, t.Shape...)
 	}
 	return v
 }

@@ -2,6 +2,7 @@ package passes
 
 import (
 	"fmt"
+	"slices"
 
 	"quill/ir"
 	"quill/ir/ops"
@@ -40,13 +41,23 @@ import (
 // key alone. The others are keys of the sequence. Their scores vanish in −1e30, so a
 // row that sees nothing gives the mean of the values as before.
 //
-// It does not fire where no part of the predicate says which keys hold a token; where
-// the mask would be rounded to a type that the bias does not have; where scores or
-// bias are used by others too, which would be computed twice; where the product
-// with the values has another type than q; where the deployment wants plain
-// attention. Decoding takes the softmax of each
-// block of keys by itself and has no softmax to find: its rows are few, and its
-// mask would be as large as what it reads.
+// Each row of a decode step has keys of its own, q [s, kvHeads, group, D] and
+// k [s, kvHeads, Sk, D]: the rows become the batch, of one query each. Nothing there
+// says which keys hold a token, and keys need not become zeros, which would copy them
+// in each layer. Queries and keys are normalised rows (RMS norm, then a weight):
+// queries by the graph, keys because all rows that the graph writes to the cache are,
+// and because the runtime has nothing else in it: slots that no sequence has written
+// are zeros, others hold rows of the same graph from before, and blocks with what is
+// not finite are zeroed before they are used again. So by Cauchy-Schwarz, with wq and
+// wk the largest weights of the two norms, no score is larger than scale·D·wq·wk. That is
+// wq·wk with the scale 1/D, where vanishing in −1e30 takes less than 1e22.
+//
+// It does not fire where no part of the predicate says which keys hold a token, unless
+// keys are normalised as above; where the mask would be rounded to a type that the bias
+// does not have; where scores or bias are used by others too, which would be computed
+// twice; where the product with the values has another type than q; where the
+// deployment wants plain attention. Layers that see all of a sequence decode block by
+// block and have no softmax to find.
 //
 // Masks that differ by head are unproven on cards. Without this pass attention
 // stays a chain of products, sums and a softmax, which are.
@@ -56,7 +67,7 @@ var fuseRelBiasPass = Pass{
 	Stages:   Family,
 	Optional: true,
 	Inexact:  true,
-	After:    []Order{{"local-window", "it makes lists shorter, and what the op says of its keys counts them"}},
+	After:    []Order{{"local-window", "it makes lists of blocks shorter, and what the op says of its keys counts them"}},
 	Run:      fuseRelBias,
 }
 
@@ -109,17 +120,28 @@ func attentionWithBias(r *rewriter, o *ir.Op) bool {
 		return refuse("the result is %s and the queries are %s", o.Results[0].Type.DType, t)
 	}
 	token := c.token(r)
-	if token == nil {
+	switch {
+	case token == nil && !c.ownKeys():
 		return refuse("nothing says which keys hold a token, so what others hold might win over the mask")
+	case token == nil && !r.normalised(c):
+		return refuse("nothing says which keys hold a token, and queries or what is written to the cache are not normalised, so others might win over the mask")
+	case token != nil && !c.k.Type.Shape[1].Is(1), token != nil && !c.v.Type.Shape[1].Is(1):
+		return refuse("keys and values have an axis for the queries of a group")
 	}
 	bias := r.uncast(c.bias, t)
 	if bias == nil {
 		return refuse("the bias is computed in %s and the mask would be rounded to %s", c.bias.Type.DType, t)
 	}
 	mask := r.Select(c.visible, bias, r.number(hiddenMask, t, 4))
-	k := r.Select(token, c.k, r.number(0, t, 4))
-	y := r.SDPA(c.q, k, c.v, mask, c.scale)
-	y.Def.Attrs = append(y.Def.Attrs, r.facts(c, o.Results[0])...)
+	var y *ir.Value
+	if token == nil {
+		y = r.SDPA(r.unit(c.q, 3), r.unit(c.k, 2), r.unit(c.v, 2), r.unit(mask, 3), c.scale)
+		y = r.reshaped(y, o.Results[0].Type)
+	} else {
+		k := r.Select(token, c.k, r.number(0, t, 4))
+		y = r.SDPA(c.q, k, c.v, mask, c.scale)
+		y.Def.Attrs = append(y.Def.Attrs, r.facts(c, o.Results[0])...)
+	}
 	if err := r.Err(); err != nil {
 		return refuse("%v", err)
 	}
@@ -162,13 +184,61 @@ func matchChain(o *ir.Op) (c *chain, why string) {
 			c.inner = append(c.inner, c.bias)
 		}
 	}
-	switch {
-	case c.bias == nil:
+	if c.bias == nil {
 		return nil, "the scores are no product of queries and keys"
-	case !c.k.Type.Shape[1].Is(1) || !c.v.Type.Shape[1].Is(1):
-		return nil, "keys and values have an axis for the queries of a group"
 	}
 	return c, ""
+}
+
+// ownKeys reports whether each row has keys of its own: q is [s, kvHeads, group, D].
+func (c *chain) ownKeys() bool {
+	own := func(v *ir.Value) bool { return ir.SameShape(v.Type.Shape[:2], c.q.Type.Shape[:2]) }
+	return own(c.k) && own(c.v)
+}
+
+// normalised reports whether queries are normalised, and keys are read from a cache to
+// which nothing but normalised rows is written.
+func (r *rewriter) normalised(c *chain) bool {
+	k := c.k
+	for def(k, "reshape") != nil || def(k, "transpose") != nil {
+		k = k.Def.Args[0]
+	}
+	read := def(k, "kv_read")
+	if read == nil || def(bare(c.q), "rms_norm") == nil {
+		return false
+	}
+	cache := read.Args[0]
+	for def(cache, "kv_write") != nil {
+		cache = cache.Def.Args[0]
+	}
+	if cache.Param == nil || cache.Param.Kind != ir.State {
+		return false
+	}
+	for v, writes := cache, 0; ; writes++ {
+		next := slices.IndexFunc(r.uses.Of(v), func(u ir.Use) bool { return u.Op != nil && u.Op.Name() == "kv_write" })
+		if next < 0 {
+			return writes > 0
+		}
+		write := r.uses.Of(v)[next].Op
+		if def(bare(write.Args[2]), "rms_norm") == nil {
+			return false
+		}
+		v = write.Results[0]
+	}
+}
+
+// unit inserts an axis of size 1.
+func (r *rewriter) unit(v *ir.Value, axis int) *ir.Value {
+	t := v.Type
+	t.Shape = slices.Insert(slices.Clone(t.Shape), axis, ir.D(1))
+	if t.Dist.Axis >= axis {
+		t.Dist.Axis++
+	}
+	return r.reshaped(v, t)
+}
+
+func (r *rewriter) reshaped(v *ir.Value, t ir.Type) *ir.Value {
+	return r.ReshapeShard(v, t.Dist.Axis, t.Shape...)
 }
 
 // scores finds q·kᵀ, times a number or not.

@@ -38,17 +38,22 @@ import (
 // where they are, and what a hoisted op needs of them is copied. A value of
 // more than most bytes, at the largest sizes of the family, stays where it is, and
 // with it all that is computed from it: storing the mask of a long chunk costs more
-// than each layer's computing its own. It does not fire where there is one segment.
+// than each layer's computing its own. Targets pick elements by an index as large as
+// what is picked; one that is the same for all heads, and has at most spread bytes once
+// it is repeated, is repeated here. It does not fire where there is one segment.
 var hoistPass = Pass{
 	Name:     "hoist-step-invariant",
 	Summary:  "computes what depends on the step's inputs alone once a step",
 	Stages:   Family,
 	Optional: true,
-	Options:  []Option{{Name: "most", Kind: Bytes, Default: "64MiB", Doc: "largest value to hoist, at the largest sizes of the family"}},
-	Run:      hoist,
+	Options: []Option{
+		{Name: "most", Kind: Bytes, Default: "64MiB", Doc: "largest value to hoist, at the largest sizes of the family"},
+		{Name: "spread", Kind: Bytes, Default: "4MiB", Doc: "largest index to repeat for what it picks from, 0 for none, at those sizes"},
+	},
+	Run: hoist,
 }
 
-func hoist(c *Context, m *ir.Module) (changed bool, err error) {
+func hoist(c *Context, m *ir.Module) (bool, error) {
 	if m.Level == ops.Plan {
 		return false, nil
 	}
@@ -68,11 +73,19 @@ func hoist(c *Context, m *ir.Module) (changed bool, err error) {
 	}
 	for _, o := range f.Ops[:border] {
 		h.first[o] = true
-		h.learn(o)
+		if !h.learn(o) {
+			h.spread(o)
+		}
+		h.moved = append(h.moved, o)
 	}
 	var rest []*ir.Op
 	for _, o := range f.Ops[border:] {
-		if !h.learn(o) || stays(o) || !h.fromInput[o.Results[0]] || !c.Rewrite() {
+		if !h.learn(o) {
+			h.spread(o)
+			rest = append(rest, o)
+			continue
+		}
+		if stays(o) || !h.fromInput[o.Results[0]] || !c.Rewrite() {
 			rest = append(rest, o)
 			continue
 		}
@@ -81,12 +94,34 @@ func hoist(c *Context, m *ir.Module) (changed bool, err error) {
 		}
 		h.moved = append(h.moved, o)
 		h.first[o] = true
-		changed = true
+		h.changed = true
 	}
-	if changed {
-		f.Ops = slices.Concat(f.Ops[:border], h.moved, rest)
+	if h.changed {
+		f.Ops = slices.Concat(h.moved, rest)
 	}
-	return changed, nil
+	return h.changed, nil
+}
+
+// spread repeats the index by which a layer picks elements.
+func (h *hoister) spread(o *ir.Op) {
+	if o.Name() != "gather_elements" {
+		return
+	}
+	index, t := o.Args[1], o.Results[0].Type
+	t.DType = index.Type.DType
+	if !h.fromInput[index] || ir.SameShape(index.Type.Shape, t.Shape) || h.mod.MaxBytes(t) > h.ctx.Int("spread") || !h.ctx.Rewrite() {
+		return
+	}
+	scratch := &ir.Func{}
+	b := ir.NewBuilder(h.mod, scratch).At(o.Loc)
+	full := b.BroadcastTo(h.available(index), t.Dist, t.Shape...)
+	if b.Err() != nil { // shards of it do not go with those of the result
+		return
+	}
+	o.Args[1] = full
+	h.moved = append(h.moved, full.Def)
+	h.first[full.Def], h.invariant[full], h.fromInput[full] = true, true, true
+	h.changed = true
 }
 
 type hoister struct {
@@ -97,7 +132,8 @@ type hoister struct {
 	invariant, fromInput map[*ir.Value]bool
 	first                map[*ir.Op]bool // ops that are in the first segment by now
 	copies               map[*ir.Op]*ir.Op
-	moved                []*ir.Op
+	moved                []*ir.Op // the first segment
+	changed              bool
 }
 
 // learn reports whether an op's results are invariant, and remembers it.

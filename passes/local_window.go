@@ -9,8 +9,9 @@ import (
 	"quill/recipes/dtype"
 )
 
-// localWindowPass lets layers that see a window of keys read the blocks that it
-// reaches, of a list of their own, instead of all blocks of the step.
+// localWindowPass lets layers of a prefill chunk that see a window of keys read the
+// blocks that it reaches, of a list of their own, instead of the whole history.
+// (Capture builds such a list for decode steps.)
 //
 // Before:
 //
@@ -51,24 +52,22 @@ import (
 // for nothing. The ops stay as they are; sizes and the parameters that describe the
 // list are others, so a new order of work in a layer needs no new code here:
 //
-//	phase    list                       becomes
-//	prefill  ctx_blocks [c]             window_blocks [min(c, r)], its last ones
-//	         ctx_start [1]              window_start [1], position of its first slot
-//	decode   blocks, owners, ref_start  window_blocks, window_owners, window_start [min(n, r·s)],
-//	         [n]                        of each sequence those that its window reaches
+//	list            becomes
+//	ctx_blocks [c]  window_blocks [min(c, r)], its last ones
+//	ctx_start [1]   window_start [1], position of its first slot
 //
-// where r blocks hold a window (in prefill without the chunk's first token) however
-// it lies. The host makes these inputs; a plan that does not name them does
-// without. There are never more references than before.
+// where r blocks hold a window without its newest token however it lies. The host
+// makes these inputs; a plan that does not name them does without. There are never
+// more blocks than before.
 //
 // How a layer is recognised: not by its place in the model and not by a mark, but
 // by what is known of the elements that belong to keys of dropped blocks, op by op
 // (local_window_facts.go): their distance is not below the window, so a predicate
 // is false, so their score is the number that hides, so their probability is 0. A
-// layer is rewritten if thus every sum over the list adds zeros for them and every
-// maximum has no use for them. Two things are taken for granted, as the captured
-// graph does: a softmax of hidden scores is of rows that see at least themselves, and
-// what is left out is finite, since 0 times it would not be 0.
+// layer is rewritten if thus every sum over the list adds zeros for them. Two things
+// are taken for granted, as the captured graph does: a softmax of hidden scores is of
+// rows that see at least themselves, and what is left out is finite, since 0 times it
+// would not be 0.
 //
 // Sums keep their order, so results keep their bits where adding zeros does, as in
 // the interpreter; a device that sums in lanes may end with other last bits. Padding
@@ -76,12 +75,11 @@ import (
 //
 // It does not fire on layers that see everything; where a sum counts keys in
 // another way than by a softmax of hidden scores, or an op is not known to keep
-// blocks apart; where no list of the family is longer than a window; and where a row
-// looks at keys of all sequences. It may run anywhere before outlining: what layers
-// share by then is copied.
+// blocks apart; and where no list of the family is longer than a window. It may run
+// anywhere before outlining: what layers share by then is copied.
 var localWindowPass = Pass{
 	Name:     "local-window",
-	Summary:  "layers with a window read only the blocks that it reaches",
+	Summary:  "layers with a window read only the blocks of history that it reaches",
 	Stages:   Family,
 	Optional: true,
 	Run:      localWindow,
@@ -109,12 +107,10 @@ func localWindow(c *Context, m *ir.Module) (changed bool, err error) {
 
 // blockList is the list of blocks that a step's attention reads.
 type blockList struct {
-	decode bool
-	size   string // the symbol: blocks, or references
-	rows   ir.Dim // of the step
-	block  int64  // tokens a block
-	// What describes it; owners is nil in prefill.
-	blocks, owners, start, positions *ir.Value
+	size  string // the symbol: blocks
+	block int64  // tokens a block
+	// What describes it.
+	blocks, start, positions *ir.Value
 }
 
 // listOf finds the list of a function, nil when it has none.
@@ -126,14 +122,9 @@ func listOf(f *ir.Func) *blockList {
 		return nil
 	}
 	l := &blockList{blocks: input("ctx_blocks"), start: input("ctx_start"), positions: input("positions")}
-	if l.blocks == nil {
-		l.decode = true
-		l.blocks, l.owners, l.start = input("blocks"), input("owners"), input("ref_start")
-	}
-	if l.blocks == nil || l.start == nil || l.positions == nil || l.decode && l.owners == nil {
+	if l.blocks == nil || l.start == nil || l.positions == nil {
 		return nil
 	}
-	l.rows = l.positions.Type.Shape[0]
 	names := l.blocks.Type.Shape[0].Symbols(nil)
 	if len(names) != 1 || !l.blocks.Type.Shape[0].Equal(ir.SymDim(names[0])) {
 		return nil
@@ -156,11 +147,7 @@ func listOf(f *ir.Func) *blockList {
 // params are the parameters that describe the list, and the names of those that
 // describe the shorter one.
 func (l *blockList) params() map[*ir.Value]string {
-	ps := map[*ir.Value]string{l.blocks: "window_blocks", l.start: "window_start"}
-	if l.decode {
-		ps[l.owners] = "window_owners"
-	}
-	return ps
+	return map[*ir.Value]string{l.blocks: "window_blocks", l.start: "window_start"}
 }
 
 // axis is the axis of a value along which the list lies, −1 when it is none, and
@@ -340,37 +327,24 @@ func (w *windower) problem(l *windowed) string {
 // copied reports whether a value that layers may share is another one for the
 // shorter list: one with elements for it, or its start in another shape.
 func (w *windower) copied(v *ir.Value) bool {
-	return w.shared(v) && (w.list.has(v) || !w.list.decode && w.facts.of[v].kind == blockStart)
+	return w.shared(v) && (w.list.has(v) || w.facts.of[v].kind == listStart)
 }
 
 // shorten chooses the size of the shorter list; it says why there is none that is
 // shorter.
 func (w *windower) shorten(window int64) string {
-	size, per := w.sym(w.list.size), ir.D(1)
+	size := w.sym(w.list.size)
 	if size.Def != nil {
 		return fmt.Sprintf("the size of the list is not known by itself, it is %s", size)
 	}
 	span := spanBlocks(max(window-1, 1), w.list.block)
-	most := span
-	if w.list.decode {
-		span = spanBlocks(window, w.list.block)
-		per, most = w.list.rows, span
-		if names := per.Symbols(nil); len(names) == 1 && per.Equal(ir.SymDim(names[0])) && w.sym(names[0]).Def == nil {
-			most = span * w.sym(names[0]).Max
-		} else if n, ok := per.Const(); ok {
-			most = span * n
-		} else {
-			return fmt.Sprintf("the number of rows is %s", per)
-		}
-	}
-	bound := per.Mul(ir.D(span))
 	switch {
-	case size.Max <= most:
+	case size.Max <= span:
 		return fmt.Sprintf("no list is longer than the %d blocks that a window of %d reaches", span, window)
-	case size.Min >= most:
-		w.size = bound
+	case size.Min >= span:
+		w.size = ir.D(span)
 	default:
-		w.size = derive(w.mod, "window", &ir.SymDef{Fn: "min", X: ir.SymDim(w.list.size), Y: bound})
+		w.size = derive(w.mod, "window", &ir.SymDef{Fn: "min", X: ir.SymDim(w.list.size), Y: ir.D(span)})
 	}
 	return ""
 }

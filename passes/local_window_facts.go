@@ -2,16 +2,13 @@ package passes
 
 import (
 	"fmt"
-	"math"
 
 	"quill/ir"
 	"quill/ir/ops"
-	"quill/recipes/dtype"
 )
 
 // facts says of each value with an axis of the list what is known of its elements
-// that belong to dropped keys: those of blocks that the window of no row that may
-// look at them reaches, and in decoding also those of padding references.
+// that belong to dropped keys: those of blocks that no row's window reaches.
 type facts struct {
 	list      *blockList
 	of        map[*ir.Value]fact
@@ -22,28 +19,24 @@ type facts struct {
 
 // fact is what is known of a value.
 type fact struct {
-	axis int  // of the list, −1 when it has none
-	same bool // all references of a sequence have equal elements
+	axis int // of the list, −1 when it has none
 	kind kind
-	num  float64 // of fixed and floored
-	// Of predicates.
-	window int64 // they are false for keys that are at least that far back, 0 when they need not be
-	future bool  // they are false for keys that come later, as those of padding references do
+	num  float64 // of fixed
+	// Of predicates: they are false for keys that are at least that far back, 0 when
+	// they need not be.
+	window int64
 }
 
 type kind uint8
 
 const (
 	unknown kind = iota
-	rowOwner
-	rowPosition // of a row or, with the axis of the list, of the row that a reference belongs to
-	blockStart  // position of the first slot, of a block or of the list
-	slotNumber  // counted from there
+	rowPosition
+	listStart  // position of the list's first slot
+	slotNumber // counted from there
 	keyPosition
 	distance
-	fixed   // dropped elements are a number
-	floored // that, and no element is less
-	topmost // floored for references of the same row, else not more
+	fixed // dropped elements are a number
 	zero
 )
 
@@ -70,9 +63,7 @@ func (s *facts) param(v *ir.Value) {
 	case s.list.positions:
 		k.kind = rowPosition
 	case s.list.start:
-		k.kind = blockStart
-	case s.list.owners:
-		k.kind, k.same = rowOwner, true
+		k.kind = listStart
 	}
 	s.of[v] = k
 }
@@ -123,11 +114,6 @@ func (s *facts) plain(o *ir.Op) fact {
 	switch o.Name() {
 	case "reshape", "broadcast", "transpose":
 		k = s.of[o.Args[0]]
-		k.same = false
-	case "iota":
-		if n, ok := o.Results[0].Type.Shape[0].Const(); ok && n <= s.list.block {
-			k.kind = slotNumber
-		}
 	}
 	if n, ok := splat(o.Results[0]); ok {
 		k.kind, k.num = fixed, n
@@ -167,16 +153,14 @@ func (s *facts) rule(o *ir.Op) (fact, string) {
 }
 
 // relative reports whether a value means something only beside the start of the
-// list: that itself, and the numbers of slots from there, in prefill.
-func (s *facts) relative(x fact) bool {
-	return !s.list.decode && (x.kind == blockStart || x.kind == slotNumber && x.axis >= 0)
-}
+// list: that itself, and the numbers of slots from there.
+func (s *facts) relative(x fact) bool { return x.kind == listStart || x.kind == slotNumber }
 
 const apart = "is not known to keep blocks apart"
 
 // iotaKeys are the slots of all blocks in a row.
 func iotaKeys(s *facts, o *ir.Op, _ []fact) (fact, string) {
-	if s.list.decode || !o.Attr("size").Dim.Equal(ir.SymDim(s.list.size).Mul(ir.D(s.list.block))) {
+	if !o.Attr("size").Dim.Equal(ir.SymDim(s.list.size).Mul(ir.D(s.list.block))) {
 		return fact{}, "counts blocks"
 	}
 	return fact{kind: slotNumber}, ""
@@ -212,12 +196,11 @@ func transposeKeys(_ *facts, o *ir.Op, in []fact) (fact, string) {
 	return k, ""
 }
 
-// broadcastKeys may give all references the same.
+// broadcastKeys may give all keys the same.
 func broadcastKeys(s *facts, o *ir.Op, in []fact) (fact, string) {
 	k := in[0]
 	if k.axis < 0 {
 		k.axis, _ = s.list.axis(o.Results[0])
-		k.same = true
 		if k.kind != fixed {
 			k.kind = unknown
 		}
@@ -249,10 +232,6 @@ func concatKeys(_ *facts, o *ir.Op, in []fact) (fact, string) {
 	if int(o.Int("axis")) != k.axis {
 		return fact{axis: k.axis}, ""
 	}
-	if k.kind == floored || k.kind == topmost {
-		k.kind = unknown
-	}
-	k.same = false
 	return k, ""
 }
 
@@ -267,13 +246,9 @@ func gatherKeys(_ *facts, o *ir.Op, in []fact) (fact, string) {
 		if x.axis > axis {
 			x.axis += o.Args[1].Type.Rank() - 1
 		}
-		return fact{axis: x.axis, same: x.same}, ""
+		return fact{axis: x.axis}, ""
 	}
-	k := fact{axis: axis + index.axis, same: index.same}
-	if x.kind == rowPosition && index.kind == rowOwner && axis == 0 {
-		k.kind = rowPosition
-	}
-	return k, ""
+	return fact{axis: axis + index.axis}, ""
 }
 
 func gatherElementsKeys(_ *facts, o *ir.Op, in []fact) (fact, string) {
@@ -313,7 +288,7 @@ func matmulKeys(_ *facts, o *ir.Op, in []fact) (fact, string) {
 	if x.axis >= 0 && y.axis >= 0 && x.axis != y.axis {
 		return fact{}, "has the list twice"
 	}
-	k := fact{axis: max(x.axis, y.axis), same: (x.same || x.axis < 0) && (y.same || y.axis < 0)}
+	k := fact{axis: max(x.axis, y.axis)}
 	if x.axis >= 0 && x.kind == zero || y.axis >= 0 && y.kind == zero {
 		k.kind = zero
 	}
@@ -324,12 +299,12 @@ func reduceKeys(_ *facts, o *ir.Op, in []fact) (fact, string) {
 	x := in[0]
 	sum := o.Name() == "reduce_sum"
 	if x.axis == int(o.Int("axis")) {
-		if sum && x.kind != zero || !sum && x.kind != topmost {
+		if !sum || x.kind != zero {
 			return fact{}, "counts keys outside the window"
 		}
 		return fact{axis: -1}, ""
 	}
-	if x.kind != zero && (sum || x.kind != fixed && x.kind != floored) {
+	if x.kind != zero && (sum || x.kind != fixed) {
 		x.kind = unknown
 	}
 	return x, ""
@@ -348,7 +323,7 @@ func softmaxKeys(_ *facts, o *ir.Op, in []fact) (fact, string) {
 
 // elementwise joins the facts of operands whose elements meet.
 func (s *facts) elementwise(o *ir.Op, in []fact) (fact, string) {
-	k := fact{axis: -1, same: true}
+	k := fact{axis: -1}
 	for _, x := range in {
 		switch {
 		case x.axis < 0:
@@ -357,25 +332,18 @@ func (s *facts) elementwise(o *ir.Op, in []fact) (fact, string) {
 			return fact{}, "has the list twice"
 		}
 		k.axis = x.axis
-		k.same = k.same && x.same
 	}
 	switch o.Name() {
 	case "select":
 		s.choose(o, in, &k)
 	case "and":
-		k.window, k.future = min(in[0].window, in[1].window), in[0].future || in[1].future
+		k.window = min(in[0].window, in[1].window)
 		if k.window == 0 {
 			k.window = max(in[0].window, in[1].window)
 		}
 	case "lt":
 		if n := in[1]; in[0].kind == distance && n.axis < 0 && n.kind == fixed && n.num > 0 {
 			k.window = int64(n.num)
-		}
-	case "le":
-		k.future = in[0].axis < 0 && in[0].kind == fixed && in[0].num >= 0 && in[1].kind == distance
-	case "exp":
-		if x := in[0]; x.kind == fixed && float32(math.Exp(x.num)) == 0 {
-			k.kind = zero
 		}
 	case "cast":
 		if in[0].kind == zero && o.Results[0].Type.DType.IsFloat() {
@@ -385,63 +353,28 @@ func (s *facts) elementwise(o *ir.Op, in []fact) (fact, string) {
 		if in[0].kind == zero || in[1].kind == zero {
 			k.kind = zero
 		}
-	default:
-		if len(in) == 2 {
-			k.kind, k.num = s.arithmetic(o, in[0], in[1])
+	case "add": // positions count from the start of the list
+		if in[0].kind == listStart && in[1].kind == slotNumber || in[0].kind == slotNumber && in[1].kind == listStart {
+			k.kind = keyPosition
+		}
+	case "sub":
+		if in[0].kind == rowPosition && in[1].kind == keyPosition {
+			k.kind = distance
 		}
 	}
 	return k, ""
 }
 
-// choose is the rule of select: of two scores, or of the maxima of a row's own
-// blocks among those of all.
+// choose is the rule of select.
 func (s *facts) choose(o *ir.Op, in []fact, k *fact) {
 	cond, a, b := in[0], in[1], in[2]
-	never := cond.window > 0 && (cond.future || !s.list.decode)
-	switch {
-	case b.kind == fixed && b.axis < 0 && b.num <= unseen && cond.window > 0:
+	if b.kind == fixed && b.axis < 0 && b.num <= unseen && cond.window > 0 {
 		s.hides[o] = cond.window
-		if never {
-			k.kind, k.num = fixed, b.num
-		}
-	case never && (b.kind == fixed || b.kind == zero):
+	}
+	switch {
+	case cond.window > 0 && (b.kind == fixed || b.kind == zero):
 		k.kind, k.num = b.kind, b.num
 	case a.kind == zero && b.kind == zero:
 		k.kind = zero
-	case cond.same && a.kind == floored && b.kind == fixed && b.num <= a.num:
-		k.kind = topmost
 	}
-}
-
-// arithmetic is the rule of what is left with two operands.
-func (s *facts) arithmetic(o *ir.Op, x, y fact) (kind, float64) {
-	// In decoding blocks have a start and slots are counted in each, in prefill the
-	// list has one and slots are counted in it.
-	position := func(start, slot fact) bool {
-		return start.kind == blockStart && slot.kind == slotNumber && (start.axis >= 0) == s.list.decode && (slot.axis >= 0) != s.list.decode
-	}
-	known := func(x fact) bool { return x.kind == fixed || x.kind == floored }
-	f32 := o.Args[0].Type.DType == dtype.F32
-	switch o.Name() {
-	case "add":
-		if position(x, y) || position(y, x) {
-			return keyPosition, 0
-		}
-	case "sub":
-		key := y.kind == keyPosition || y.kind == blockStart && s.list.decode && s.list.block == 1 // the start is the key's
-		if x.kind == rowPosition && (x.axis >= 0) == s.list.decode && key {
-			return distance, 0
-		}
-		if f32 && known(x) && known(y) {
-			return fixed, float64(float32(x.num) - float32(y.num))
-		}
-	case "max":
-		if y.axis >= 0 {
-			x, y = y, x
-		}
-		if y.axis < 0 && known(x) && y.kind == fixed && x.num <= y.num {
-			return floored, y.num
-		}
-	}
-	return unknown, 0
 }

@@ -4,7 +4,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -20,37 +19,34 @@ import (
 // Attention in which something is changed at random, most of it nonsense, computes
 // the same bits if the pass takes it for attention with a window.
 func TestWhatIsNarrowedKeepsBits(t *testing.T) {
-	for _, phase := range []string{"prefill", "decode"} {
-		t.Run(phase, func(t *testing.T) {
-			text, err := os.ReadFile(filepath.Join("testdata", "local-window", phase+".qir"))
+	text, err := os.ReadFile(filepath.Join("testdata", "local-window", "basic.qir"))
+	require.NoError(t, err)
+	first, _, _ := strings.Cut(string(text), "; -----")
+	valid, fired, compared := 0, 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		for range 5 {
+			m, err := ir.VerifyText("basic", []byte(first))
 			require.NoError(t, err)
-			first, _, _ := strings.Cut(string(text), "; -----")
-			valid, fired, compared := 0, 0, 0
-			rapid.Check(t, func(t *rapid.T) {
-				for range 5 {
-					m, err := ir.VerifyText(phase, []byte(first))
-					require.NoError(t, err)
-					for range rapid.IntRange(1, 3).Draw(t, "changes") {
-						mutate(t, m)
-					}
-					if ir.Verify(m) != nil {
-						continue
-					}
-					valid++
-					after := m.Clone()
-					require.NoError(t, NewManager(Config{Pipeline: Pipeline{{Pass: &localWindowPass}}, Honest: true}).Run(t.Context(), "", after))
-					if after.String() == m.String() {
-						continue
-					}
-					fired++
-					if narrowedAlike(t, m, after) {
-						compared++
-					}
-				}
-			})
-			t.Logf("%d modules, narrowed %d, compared %d", valid, fired, compared)
-		})
-	}
+			for range rapid.IntRange(1, 3).Draw(t, "changes") {
+				mutate(t, m)
+			}
+			if ir.Verify(m) != nil {
+				continue
+			}
+			valid++
+			after := m.Clone()
+			require.NoError(t, NewManager(Config{Pipeline: Pipeline{{Pass: &localWindowPass}}, Honest: true}).Run(t.Context(), "", after))
+			if after.String() == m.String() {
+				continue
+			}
+			fired++
+			if narrowedAlike(t, m, after) {
+				compared++
+			}
+		}
+	})
+	t.Logf("%d modules, narrowed %d, compared %d", valid, fired, compared)
+	require.Positive(t, compared)
 }
 
 // mutate changes an operand, an operation or a number.
@@ -89,12 +85,7 @@ func mutate(t *rapid.T, m *ir.Module) {
 
 // narrowedAlike compares results, unless there is one that is not finite.
 func narrowedAlike(t *rapid.T, before, after *ir.Module) bool {
-	env := map[string]int64{"q": 3, "c": 7, "s": 3, "n": 14}
-	for name := range env {
-		if !slices.ContainsFunc(before.Syms, func(s *ir.Sym) bool { return s.Name == name }) {
-			delete(env, name)
-		}
-	}
+	env := map[string]int64{"q": 3, "c": 7}
 	seed := rapid.Uint64().Draw(t, "seed")
 	args, err := interp.RandomArgs(before, before.Entry(), env, seed, interp.RandomOptions{})
 	require.NoError(t, err)

@@ -100,7 +100,7 @@ func (n *narrower) again(v *ir.Value, o *ir.Op, cuts []cut) *ir.Value {
 		for _, c := range cuts {
 			shape[c.axis] = c.stop.Sub(c.start)
 		}
-		return n.Broadcast(n.part(o.Args[0], broadcastCuts(o.Args[0], cuts)...), shape)
+		return n.BroadcastTo(n.part(o.Args[0], broadcastCuts(o.Args[0], cuts)...), v.Type.Dist, shape...)
 	case o.Name() == "reshape":
 		return n.reshaped(v, o.Args[0], cuts)
 	case o.Name() == "reduce_sum", o.Name() == "reduce_max", o.Name() == "softmax":
@@ -113,7 +113,7 @@ func (n *narrower) again(v *ir.Value, o *ir.Op, cuts []cut) *ir.Value {
 		}
 	case o.Name() == "matmul" && v.Type.Rank() > 2: // a product with a weight stays whole
 		return n.product(o, cuts)
-	case n.attention != nil && (o.Name() == "sdpa" || o.Name() == "sdpa_stats") && len(cuts) == 1 && cuts[0].axis == 2:
+	case n.attention != nil && isAttention(o) && v.Type.Rank() == 4 && len(cuts) == 1 && cuts[0].axis == 2:
 		results := n.attention(o, cuts[0])
 		for i, r := range results {
 			n.made[keyOf(o.Results[i], cuts)] = r

@@ -31,7 +31,8 @@ import (
 //
 // There are as many rows to a sub-block as sub_block_rows allows, and as the masks
 // of one op may have bytes by mask_budget. If the mask of one row is larger, that
-// is an error. It does not fire where all rows fit into one sub-block.
+// is an error. It does not fire where all rows fit into one sub-block, and not on a
+// batch of sequences, whose rows are few.
 var subBlockPass = Pass{
 	Name:     "sub-block",
 	Summary:  "cuts the rows of attention into sub-blocks whose masks fit a budget",
@@ -90,7 +91,7 @@ type subBlocker struct {
 func (s *subBlocker) run() error {
 	done := map[*ir.Value]bool{}
 	for _, o := range slices.Clone(s.fn.Ops) {
-		if !isAttention(o) || len(o.Args) == 0 { // or gone with the sub-blocks before
+		if !isAttention(o) || len(o.Args) == 0 || o.Results[0].Type.Rank() != 4 { // gone with the sub-blocks before, or a batch
 			continue
 		}
 		root := attentionRoot(ir.NewUses(s.fn), o)

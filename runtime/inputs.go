@@ -25,7 +25,6 @@ const (
 	inOwners
 	inRefStart
 	inWindowBlocks
-	inWindowOwners
 	inWindowStart
 	inRows
 	numInputs
@@ -59,12 +58,13 @@ func windowHistory(b recipes.Bucket, l *layout) int {
 // windowListed is one where a bucket has a list of those blocks.
 func windowListed(b recipes.Bucket, l *layout) int { return min(windowHistory(b, l), 1) }
 
-// windowRefs is how many references the windows of all sequences can reach.
+// windowRefs is how many blocks of a sequence its window can reach, times the
+// sequences. A single one may have all references.
 func windowRefs(b recipes.Bucket, l *layout) int {
 	if l.window == 0 {
 		return 0
 	}
-	return min(b.Blocks, b.Seqs*l.span(l.window))
+	return b.Seqs * min(b.Blocks, l.span(l.window))
 }
 
 // inputTable lists all inputs: their names and their sizes in each phase. All
@@ -88,10 +88,9 @@ var inputTable = [numInputs]struct {
 	inOwners:    {"owners", nil, blocks, nil},     // their rows
 	inRefStart:  {"ref_start", nil, blocks, nil},  // position of their first slot
 	inRows:      {"rows", nil, nil, seqs},         // of the carried hidden state
-	// The same as ctx_blocks and ctx_start, or as blocks, owners and ref_start, of
-	// blocks that windows reach.
+	// The same as ctx_blocks and ctx_start of blocks that windows reach; in decode
+	// steps equally many blocks of each sequence and the positions of their first slots.
 	inWindowBlocks: {"window_blocks", windowHistory, windowRefs, nil},
-	inWindowOwners: {"window_owners", nil, windowRefs, nil},
 	inWindowStart:  {"window_start", windowListed, windowRefs, nil},
 }
 
@@ -278,52 +277,56 @@ func (l *layout) decode(in *inputSet, qs []*Sequence, tokens []int32) {
 		in[inConvWrite].set(i, block)
 	}
 	l.references(in, qs)
+	l.windows(in, qs)
 }
 
-// refList is a list of block references: the inputs that describe it.
-type refList struct{ blocks, owners, start input }
-
-var (
-	allRefs    = refList{inBlocks, inOwners, inRefStart}
-	windowList = refList{inWindowBlocks, inWindowOwners, inWindowStart}
-)
-
-// references lists the blocks of all sequences, the new token's included, and those
-// that the new token's window reaches: sequences in row order, the blocks of each
-// in ascending order of position.
+// references lists the blocks of all sequences, the new token's included: sequences
+// in row order, the blocks of each in ascending order of position.
 func (l *layout) references(in *inputSet, qs []*Sequence) {
-	i, j := 0, 0
+	i := 0
+	list := func(block int32, row, start int) {
+		if i < in[inBlocks].len() {
+			in[inBlocks].set(i, block)
+		}
+		if i < in[inOwners].len() {
+			in[inOwners].set(i, int32(row))
+		}
+		if i < in[inRefStart].len() {
+			in[inRefStart].set(i, int32(start))
+		}
+		i++
+	}
 	for row, q := range qs {
-		reached := max(q.n+1-l.window, 0) / l.block
 		for at := range l.blocksFor(q.n + 1) {
-			allRefs.set(in, i, q.blocks[at], row, at*l.block)
-			i++
-			if at >= reached {
-				windowList.set(in, j, q.blocks[at], row, at*l.block)
-				j++
-			}
+			list(q.blocks[at], row, at*l.block)
 		}
 	}
-	l.padRefs(in, allRefs, i)
-	l.padRefs(in, windowList, j)
-}
-
-// padRefs makes the references from one on padding.
-func (l *layout) padRefs(in *inputSet, to refList, from int) {
-	for i := from; i < max(in[to.blocks].len(), in[to.owners].len(), in[to.start].len()); i++ {
-		to.set(in, i, l.zero, 0, beyond)
+	for i < max(in[inBlocks].len(), in[inOwners].len(), in[inRefStart].len()) {
+		list(l.zero, 0, beyond)
 	}
 }
 
-func (r refList) set(in *inputSet, i int, block int32, row, start int) {
-	if i < in[r.blocks].len() {
-		in[r.blocks].set(i, block)
-	}
-	if i < in[r.owners].len() {
-		in[r.owners].set(i, int32(row))
-	}
-	if i < in[r.start].len() {
-		in[r.start].set(i, int32(start))
+// windows lists by row the newest blocks of its sequence, the new token's the last,
+// in ascending order of position, and behind them padding. A plan that reads them
+// reads positions too, which say how many rows there are.
+func (l *layout) windows(in *inputSet, qs []*Sequence) {
+	blocks, starts := in[inWindowBlocks], in[inWindowStart]
+	each := max(blocks.len(), starts.len()) / max(in[inPositions].len(), 1)
+	for i := range max(blocks.len(), starts.len()) {
+		block, start := l.zero, beyond
+		if row := i / each; row < len(qs) {
+			q := qs[row]
+			have := l.blocksFor(q.n + 1)
+			if at := max(have-each, 0) + i%each; at < have {
+				block, start = q.blocks[at], at*l.block
+			}
+		}
+		if i < blocks.len() {
+			blocks.set(i, block)
+		}
+		if i < starts.len() {
+			starts.set(i, int32(start))
+		}
 	}
 }
 

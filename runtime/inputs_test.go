@@ -138,18 +138,23 @@ func TestWindowInputs(t *testing.T) {
 		got := all(in)
 		require.Equal(t, c.blocks, got["window_blocks"], "chunk at %d", c.start)
 		require.Equal(t, []int32{c.first}, got["window_start"], "chunk at %d", c.start)
-		require.NotContains(t, got, "window_owners")
 	}
 
-	// Position 17 sees 12 to 17, position 2 all before it, position 14 sees 9 to 14.
+	// Position 17 sees 12 to 17, position 2 all before it, position 14 sees 9 to 14: of
+	// each sequence the newest three blocks.
 	in := filled(recipes.Bucket{Phase: recipes.Decode, Seqs: 4, Blocks: 12}, &l)
 	qs := []*Sequence{{n: 17, blocks: []int32{8, 7, 6, 5, 4}}, {n: 2, blocks: []int32{1}}, {n: 14, blocks: []int32{12, 13, 14, 15}}}
 	l.decode(in, qs, []int32{101, 102, 103})
 	got := all(in)
-	require.Equal(t, []int32{5, 4, 1, 14, 15, 20, 20, 20, 20, 20, 20, 20}, got["window_blocks"])
-	require.Equal(t, []int32{0, 0, 1, 2, 2, 0, 0, 0, 0, 0, 0, 0}, got["window_owners"])
 	const pad = 1 << 30
-	require.Equal(t, []int32{12, 16, 0, 8, 12, pad, pad, pad, pad, pad, pad, pad}, got["window_start"])
+	require.Equal(t, []int32{6, 5, 4, 1, 20, 20, 13, 14, 15, 20, 20, 20}, got["window_blocks"])
+	require.Equal(t, []int32{8, 12, 16, 0, pad, pad, 4, 8, 12, pad, pad, pad}, got["window_start"])
+
+	// A bucket of two references has no sequence with more.
+	in = filled(recipes.Bucket{Phase: recipes.Decode, Seqs: 2, Blocks: 2}, &l)
+	l.decode(in, []*Sequence{{n: 4, blocks: []int32{3, 4}}}, []int32{101})
+	require.Equal(t, []int32{3, 4, 20, 20}, all(in)["window_blocks"])
+	require.Equal(t, []int32{0, 4, pad, pad}, all(in)["window_start"])
 }
 
 func TestLogitsInputs(t *testing.T) {
@@ -215,9 +220,8 @@ func TestInputNames(t *testing.T) {
 		{"window_blocks", recipes.Bucket{Phase: recipes.Prefill, Query: 8, Blocks: 2}, 2},
 		{"window_blocks", recipes.Bucket{Phase: recipes.Prefill, Query: 8, Blocks: 9}, 2},
 		{"window_start", recipes.Bucket{Phase: recipes.Prefill, Query: 8, Blocks: 9}, 1},
-		{"window_owners", recipes.Bucket{Phase: recipes.Prefill, Query: 8, Blocks: 9}, 0},
-		{"window_blocks", recipes.Bucket{Phase: recipes.Decode, Seqs: 3, Blocks: 4}, 4},
-		{"window_owners", recipes.Bucket{Phase: recipes.Decode, Seqs: 3, Blocks: 40}, 9},
+		{"window_blocks", recipes.Bucket{Phase: recipes.Decode, Seqs: 3, Blocks: 2}, 6},
+		{"window_blocks", recipes.Bucket{Phase: recipes.Decode, Seqs: 3, Blocks: 4}, 9},
 		{"window_start", recipes.Bucket{Phase: recipes.Decode, Seqs: 3, Blocks: 40}, 9},
 		{"noise", recipes.Bucket{Phase: recipes.Logits, Seqs: 3}, 0},
 	} {

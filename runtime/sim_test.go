@@ -369,7 +369,7 @@ func (p simProgram) decode() error {
 	if err != nil {
 		return err
 	}
-	if err := p.windowOwned(texts, positions); err != nil {
+	if err := p.windowRows(texts, positions); err != nil {
 		return err
 	}
 	d.carry = nil
@@ -453,38 +453,37 @@ func windowText(seen map[int]int32, text []int32, pos, window int) error {
 	return nil
 }
 
-// windowOwned checks that what each row's window sees is listed, once and in order.
-func (p simProgram) windowOwned(texts [][]int32, positions []int32) error {
+// windowRows checks that what each row's window sees is listed, in order, and nothing
+// of another row.
+func (p simProgram) windowRows(texts [][]int32, positions []int32) error {
 	d := p.d
 	if d.window == 0 {
 		return nil
 	}
-	seen := make([]map[int]int32, len(texts))
-	blocks, owners, starts := p.in("window_blocks"), p.in("window_owners"), p.in("window_start")
-	row, last := int32(0), int32(-1)
-	for i, block := range blocks {
-		if starts[i] == 1<<30 {
-			if block != d.zero() || owners[i] != 0 {
-				return fmt.Errorf("pad reference of windows is block %d of row %d", block, owners[i])
+	blocks, starts := p.in("window_blocks"), p.in("window_start")
+	each := len(blocks) / len(texts)
+	for row, text := range texts {
+		seen, last := map[int]int32{}, int32(-1)
+		for i := row * each; i < (row+1)*each; i++ {
+			if starts[i] == 1<<30 {
+				if blocks[i] != d.zero() {
+					return fmt.Errorf("padding of the window of row %d is block %d", row, blocks[i])
+				}
+				last = starts[i]
+				continue
 			}
-			continue
+			if starts[i] <= last || int(starts[i]) >= len(text) {
+				return fmt.Errorf("the window of row %d, of %d tokens, has a block at %d after one at %d", row, len(text), starts[i], last)
+			}
+			last = starts[i]
+			for j := range d.block {
+				seen[int(starts[i])+j] = d.tokens[int(blocks[i])*d.block+j]
+			}
 		}
-		if owners[i] < row || owners[i] == row && starts[i] <= last {
-			return fmt.Errorf("reference %d of windows is row %d at %d, after row %d at %d", i, owners[i], starts[i], row, last)
-		}
-		row, last = owners[i], starts[i]
-		if seen[row] == nil {
-			seen[row] = map[int]int32{}
-		}
-		for j := range d.block {
-			seen[row][int(starts[i])+j] = d.tokens[int(block)*d.block+j]
-		}
-	}
-	for i, text := range texts {
 		if len(text) == 0 {
 			continue
 		}
-		if err := windowText(seen[i], text, int(positions[i])+1, d.window+1); err != nil {
+		if err := windowText(seen, text, int(positions[row])+1, d.window+1); err != nil {
 			return err
 		}
 	}

@@ -54,9 +54,14 @@ func (c *Config) NearBlocks(blockSize int) int {
 }
 
 // NearRefs is the same for the references of one decoding sequence.
-func (c *Config) NearRefs(blockSize int) int {
-	return (c.Global.Extent+blockSize-2)/blockSize + 1
-}
+func (c *Config) NearRefs(blockSize int) int { return spanBlocks(c.Global.Extent, blockSize) }
+
+// WindowRefs is the number of blocks that hold the window of a decoding sequence,
+// for any alignment.
+func (c *Config) WindowRefs(blockSize int) int { return spanBlocks(c.Window, blockSize) }
+
+// spanBlocks is the number of blocks that hold n tokens in a row, however they lie.
+func spanBlocks(n, blockSize int) int { return (n+blockSize-2)/blockSize + 1 }
 
 func ceilDiv(a, b int) int { return (a + b - 1) / b }
 
@@ -415,9 +420,16 @@ func (g *graph) logPosition() *ir.Value {
 
 // bias picks the relative logits of each distance: rel [T, heads, extent] and
 // dist [T, 1, K] give f32 [T, heads, K], 0 beyond the extent.
-func (g *graph) bias(rel, dist *ir.Value, extent int) *ir.Value {
+//
+// Of a window that is no longer than the extent the rest is not seen, and may be
+// anything finite.
+func (g *graph) bias(l int, rel, dist *ir.Value) *ir.Value {
+	extent := g.cfg.Attention(l).Extent
 	zero, last := g.scalar(0, dtype.I32, 3), g.scalar(float64(extent-1), dtype.I32, 3)
 	picked := g.GatherElements(rel, g.Min(g.Max(dist, zero), last), 2)
+	if g.cfg.IsLocal[l] && g.cfg.Window <= extent {
+		return g.cast(picked, dtype.F32)
+	}
 	inside := g.Lt(dist, g.scalar(float64(extent), dtype.I32, 3))
 	return g.cast(g.Select(inside, picked, g.scalar(0, rel.Type.DType, 3)), dtype.F32)
 }

@@ -117,7 +117,7 @@ func (p *prefillPhase) attention(l int, q, k, v, rel *ir.Value) *ir.Value {
 	dist := p.Sub(p.Reshape(p.positions, []ir.Dim{p.T, one}), p.Reshape(keyPos, []ir.Dim{one, total}))
 	visible := p.And(p.visible(l, dist), p.Reshape(keyValid, []ir.Dim{one, total}))
 	p.at(l, "attn.bias")
-	bias := p.Transpose(p.bias(rel, p.Reshape(dist, []ir.Dim{p.T, one, total}), a.Extent), []int64{1, 0, 2})
+	bias := p.Transpose(p.bias(l, rel, p.Reshape(dist, []ir.Dim{p.T, one, total})), []int64{1, 0, 2})
 	bias = p.ReshapeShard(bias, 0, kvHeads, group, p.T, total)
 
 	p.at(l, "attn.scores")

@@ -79,6 +79,9 @@ func (s *step) cache(m *ir.Module, env map[string]int64) error {
 	return nil
 }
 
+// zero is the block that padding reads.
+func (s *step) zero() int32 { return int32(s.pool[0]) }
+
 // next is a block; if a step has more than the pool, it takes some twice.
 func (s *step) next() int32 {
 	s.taken++
@@ -105,10 +108,9 @@ func (s *step) prefill() {
 	s.chunk(length)
 	s.add("ctx_len", length)
 	s.add("ctx_start", -pad*s.block)
-	zero := s.next()
 	for i := range c {
 		if i < pad {
-			s.add("ctx_blocks", int(zero))
+			s.add("ctx_blocks", int(s.zero()))
 		} else {
 			s.add("ctx_blocks", int(s.next()))
 		}
@@ -129,30 +131,28 @@ func (s *step) decode() {
 	for range s.rng.IntN(n - real + 1) {
 		counts[s.rng.IntN(real)]++
 	}
-	m := s.sizes["window_blocks"]
-	reach := n // blocks of a sequence that its window may reach
-	if m < n {
-		reach = m / rows
-	}
+	w := s.sizes["window_blocks"] / rows // newest blocks of a sequence in its window
 	for row, count := range counts {
 		s.add("positions", count*s.block-1-s.rng.IntN(s.block))
 		for i := range count {
 			block := int(s.next())
-			s.reference("", block, row, i)
-			if i >= count-reach {
-				s.reference("window_", block, row, i)
+			s.reference(block, row, i)
+			if i >= count-w {
+				s.inWindow(block, i)
 			}
+		}
+		for range w - count {
+			s.inWindow(int(s.zero()), beyond/s.block)
 		}
 	}
 	for range rows - real {
 		s.add("positions", 0)
 	}
-	zero := int(s.next())
 	for len(s.in["blocks"]) < n {
-		s.reference("", zero, 0, beyond/s.block)
+		s.reference(int(s.zero()), 0, beyond/s.block)
 	}
-	for len(s.in["window_blocks"]) < m {
-		s.reference("window_", zero, 0, beyond/s.block)
+	for len(s.in["window_blocks"]) < w*rows {
+		s.inWindow(int(s.zero()), beyond/s.block)
 	}
 }
 
@@ -160,12 +160,14 @@ func (s *step) decode() {
 const beyond = 1 << 30
 
 // reference adds a reference to the i-th block of a row.
-func (s *step) reference(list string, block, row, i int) {
-	s.add(list+"blocks", block)
-	s.add(list+"owners", row)
-	start := "ref_start"
-	if list != "" {
-		start = list + "start"
-	}
-	s.add(start, i*s.block)
+func (s *step) reference(block, row, i int) {
+	s.add("blocks", block)
+	s.add("owners", row)
+	s.add("ref_start", i*s.block)
+}
+
+// inWindow adds a block to the window of a row.
+func (s *step) inWindow(block, i int) {
+	s.add("window_blocks", block)
+	s.add("window_start", i*s.block)
 }

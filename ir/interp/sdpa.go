@@ -2,6 +2,7 @@ package interp
 
 import (
 	"math"
+	"slices"
 
 	"quill/recipes/dtype"
 )
@@ -11,17 +12,18 @@ import (
 // the mean is not.
 func sdpa(a attrs, in []*Tensor) ([]*Tensor, error) {
 	q, k, v := in[0], in[1], in[2]
-	rows, d, keys, dv := q.Shape[:3], int(q.Shape[3]), int(k.Shape[2]), int(v.Shape[3])
+	n := len(q.Shape) - 1 // axes of rows
+	rows, d, keys, dv := q.Shape[:n], int(q.Shape[n]), int(k.Shape[n-1]), int(v.Shape[n])
 	scale := float64(float32(a.op.Attr("scale").Float))
-	o := Zeros(q.DType, append(rows[:3:3], int64(dv))...)
-	m, linv := Zeros(q.DType, append(rows[:3:3], 1)...), Zeros(dtype.F32, append(rows[:3:3], 1)...)
+	o := Zeros(q.DType, append(rows[:n:n], int64(dv))...)
+	m, linv := Zeros(q.DType, append(rows[:n:n], 1)...), Zeros(dtype.F32, append(rows[:n:n], 1)...)
 	// The heads that make a row's scores, and the row of the mask.
-	heads := walk(rows, 0, broadcastStrides([]int64{k.Shape[0], 1, 1}, rows))
-	mask := Zeros(q.DType, 1, 1, 1, int64(keys))
+	heads := walk(rows, 0, broadcastStrides(append(k.Shape[:n-1:n-1], 1), rows))
+	mask := Zeros(q.DType, append(slices.Repeat([]int64{1}, n), int64(keys))...)
 	if len(in) > 3 {
 		mask = in[3]
 	}
-	masks := walk(rows, 0, broadcastStrides(mask.Shape[:3], rows))
+	masks := walk(rows, 0, broadcastStrides(mask.Shape[:n], rows))
 	e := make([]float64, keys)
 	for r := range heads {
 		row, kh, vh := q.F[r*d:][:d], k.F[heads[r]*keys*d:][:keys*d], v.F[heads[r]*keys*dv:][:keys*dv]

@@ -98,3 +98,38 @@ func @f(input %q: `+c.typ+`[2, 3, 5, 8], input %k: `+c.typ+`[2, 1, 7, 8], input 
 		require.False(t, math.IsNaN(float64(out[0]["c"].F[0])))
 	}
 }
+
+// Each element of a batch is attention of its own.
+func TestSDPAOfABatch(t *testing.T) {
+	m := parse(t, `module @m {level = fused}
+func @f(input %q: f32[2, 2, 3, 5, 8], input %k: f32[2, 2, 1, 7, 8], input %v: f32[2, 2, 1, 7, 4], input %mask: f32[2, 1, 3, 1, 7]) -> (output a: f32[2, 2, 3, 5, 4], output b: f32[2, 2, 3, 5, 4], output m: f32[2, 2, 3, 5, 1], output n: f32[2, 2, 3, 5, 1]) {
+  %a, %m, %l = sdpa_stats %q, %k, %v, %mask {scale = 0.25}
+  %q0 = slice %q {axis = 0, start = 0, stop = 1}
+  %q1 = slice %q {axis = 0, start = 1, stop = 2}
+  %k0 = slice %k {axis = 0, start = 0, stop = 1}
+  %k1 = slice %k {axis = 0, start = 1, stop = 2}
+  %v0 = slice %v {axis = 0, start = 0, stop = 1}
+  %v1 = slice %v {axis = 0, start = 1, stop = 2}
+  %r0 = slice %mask {axis = 0, start = 0, stop = 1}
+  %r1 = slice %mask {axis = 0, start = 1, stop = 2}
+  %q2 = reshape %q0 {shape = [2, 3, 5, 8]}
+  %q3 = reshape %q1 {shape = [2, 3, 5, 8]}
+  %k2 = reshape %k0 {shape = [2, 1, 7, 8]}
+  %k3 = reshape %k1 {shape = [2, 1, 7, 8]}
+  %v2 = reshape %v0 {shape = [2, 1, 7, 4]}
+  %v3 = reshape %v1 {shape = [2, 1, 7, 4]}
+  %r2 = reshape %r0 {shape = [1, 3, 1, 7]}
+  %r3 = reshape %r1 {shape = [1, 3, 1, 7]}
+  %o0, %m0, %l0 = sdpa_stats %q2, %k2, %v2, %r2 {scale = 0.25}
+  %o1, %m1, %l1 = sdpa_stats %q3, %k3, %v3, %r3 {scale = 0.25}
+  %o = concat %o0, %o1 {axis = 0}
+  %b = reshape %o {shape = [2, 2, 3, 5, 4]}
+  %top = concat %m0, %m1 {axis = 0}
+  %n = reshape %top {shape = [2, 2, 3, 5, 1]}
+  return %a, %b, %m, %n
+}`)
+	out, err := Run(context.Background(), m, m.Entry(), nil, randomArgs(t, m, m.Entry()), Options{})
+	require.NoError(t, err)
+	require.Equal(t, out[0]["b"], out[0]["a"])
+	require.Equal(t, out[0]["n"], out[0]["m"])
+}

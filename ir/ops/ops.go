@@ -65,6 +65,7 @@ const (
 	DistMul                      // linear in one operand
 	DistUnaryLinear              // keeps what it gets
 	DistConst                    // replicated
+	DistBroadcast                // keeps what it gets, or shards an axis of equal elements
 	DistReshape                  // linear; the sharded axis must survive as a leading axis
 	DistTranspose                // linear, permutes the axis
 	DistSlice                    // linear, not along the sharded axis

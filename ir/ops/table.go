@@ -24,7 +24,8 @@ var axisAttr = Attr{Name: "axis", Type: Int, Doc: "axis, counted from the slowes
 
 var (
 	sdpaOperands = []Operand{
-		operand("q", AnyFloat, "[kvHeads, group, Sq, D]"), operand("k", AnyFloat, "[kvHeads, 1, Sk, D]"), operand("v", AnyFloat, "[kvHeads, 1, Sk, Dv]"),
+		operand("q", AnyFloat, "[kvHeads, group, Sq, D], or with an axis for a batch before it: [batch, kvHeads, group, Sq, D]"),
+		operand("k", AnyFloat, "[kvHeads, 1, Sk, D], or [batch, kvHeads, 1, Sk, D]"), operand("v", AnyFloat, "[kvHeads, 1, Sk, Dv], or [batch, kvHeads, 1, Sk, Dv]"),
 		{Name: "mask", Elem: AnyFloat, Doc: "[…, Sk], added to the scaled scores; other axes those of the scores or 1; without it all rows see all keys", Optional: true},
 	}
 	sdpaAttrs = []Attr{
@@ -99,10 +100,14 @@ var Table = []Op{
 		Results:  []string{"y"}, Example: "%y = transpose %x {perm = [1, 0]}",
 	},
 	{
-		Name: "broadcast", Summary: "Repeats size-1 axes to the given shape of the same rank.", Dist: DistUnaryLinear, Levels: everywhere, Traits: Pure,
+		Name: "broadcast", Summary: "Repeats size-1 axes to the given shape of the same rank. What is replicated may become sharded along one: its parts are all alike.", Dist: DistBroadcast, Levels: everywhere, Traits: Pure,
 		Operands: []Operand{operand("x", Any, "")},
-		Attrs:    []Attr{{Name: "shape", Type: Dims, Doc: "shape of the result"}},
-		Results:  []string{"y"}, Example: "%r = reshape %x {shape = [1, 4, 8]}\n%y = broadcast %r {shape = [3, 4, 8]}",
+		Attrs: []Attr{
+			{Name: "shape", Type: Dims, Doc: "shape of the result"},
+			{Name: "shard", Type: Int, Optional: true, Doc: "axis of the result that is sharded, of size 1 in x"},
+			{Name: "ways", Type: Int, Optional: true, Doc: "number of its shards"},
+		},
+		Results: []string{"y"}, Example: "%r = reshape %x {shape = [1, 4, 8]}\n%y = broadcast %r {shape = [3, 4, 8]}",
 	},
 	{
 		Name: "slice", Summary: "Elements start … stop−1 of one axis.", Dist: DistSlice, Levels: everywhere, Traits: Pure,

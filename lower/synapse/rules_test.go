@@ -159,3 +159,24 @@ func @f(input %t: i32[3]) -> (output y: i32[3]) {
 		require.Equal(t, []float32{0.125, 0.25}[i], scale)
 	}
 }
+
+// A transpose of axes of one element, such as heads of which a rank has one, moves
+// nothing.
+func TestTransposeOfOneElementIsAReshape(t *testing.T) {
+	for perm, guid := range map[string]string{"[0, 2, 1, 3]": "reshape", "[2, 1, 0, 3]": "transpose", "[0, 1, 3, 2]": "reshape", "[0, 2, 3, 1]": "transpose"} {
+		m, err := ir.VerifyText("test.qir", []byte(`module @m {level = plan, tp = 2}
+func @seg(temp %x: f32[3, 5, 1, 4]@shard(2, 2)) -> () {
+  %y = transpose %x {perm = `+perm+`}
+  return
+}
+func @f() -> () {
+  return
+}
+`))
+		require.NoError(t, err)
+		r, err := Emit(Segment{Name: "seg", Fn: m.Funcs[0], Sections: []recipes.Section{{Name: "s", Buffer: recipes.Arena}}, Params: []Slot{{}}})
+		require.NoError(t, err)
+		require.Equal(t, guid, r.Nodes[0].GUID, perm)
+		require.Len(t, r.Nodes, 1)
+	}
+}

@@ -5,13 +5,14 @@ package host
 // says where they are, so that whoever reads the result can read the operand.
 
 // part is a factor of a dimension: n elements that lie stride bytes apart or,
-// with an index, at index[i]·stride. Inside a group of fused nodes, whose values
+// with an index, at index[i·step]·stride. Inside a group of fused nodes, whose values
 // have no fixed place, it is an axis instead.
 type part struct {
 	n      int
 	stride int
 	index  int // i32 tensor of indices, or none
 	node   int // that picks by them
+	step   int // in the index, of a part that was cut; the parts of one index belong together
 	axis   int // of a group, or none
 }
 
@@ -82,11 +83,16 @@ func regroup(parts []part, dims []int, cut func(p part, n int) (low, high part, 
 	return out, len(parts) == 0
 }
 
-// cut splits a part in memory after n elements.
+// cut splits a part in memory, or in its index, after n elements.
 func cut(p part, n int) (low, high part, ok bool) {
 	low, high = p, p
-	low.n, high.n, high.stride = n, p.n/n, p.stride*n
-	return low, high, p.index == none
+	low.n, high.n = n, p.n/n
+	if p.index == none {
+		high.stride = p.stride * n
+	} else {
+		high.step = p.step * n
+	}
+	return low, high, true
 }
 
 // joined merges neighbours that lie as one.
@@ -150,7 +156,7 @@ func (a access) gather(axis, index, node, n int) (access, bool) {
 	case len(d) != 0:
 		return a, false
 	}
-	p.n, p.index, p.node = n, index, node
+	p.n, p.index, p.node, p.step = n, index, node, 1
 	out := append([][]part(nil), a.dims...)
 	out[axis] = []part{p}
 	if n == 1 {

@@ -49,13 +49,22 @@ func (p arithmetic) dotsScratch(m, k int) int {
 	return most
 }
 
-// sums is y = x·w, an element summed in index order: w has k rows of n.
-func (p arithmetic) sums(y []float32, ldy int, x, w matrix, m, n, k int) {
+// sums is y = x·w, an element summed in index order: w has k rows of n. If more, it
+// goes on from what is in y.
+func (p arithmetic) sums(y []float32, ldy int, x, w matrix, m, n, k int, more bool) {
 	if p.bf16 {
-		p.MulBF16(y, ldy, as[uint16](x.data)[x.at:], x.ld, as[uint16](w.data)[w.at:], w.ld, m, n, k)
+		mul := p.MulBF16
+		if more {
+			mul = p.AddMulBF16
+		}
+		mul(y, ldy, as[uint16](x.data)[x.at:], x.ld, as[uint16](w.data)[w.at:], w.ld, m, n, k)
 		return
 	}
-	p.MulF32(y, ldy, as[float32](x.data)[x.at:], x.ld, as[float32](w.data)[w.at:], w.ld, m, n, k)
+	mul := p.MulF32
+	if more {
+		mul = p.AddMulF32
+	}
+	mul(y, ldy, as[float32](x.data)[x.at:], x.ld, as[float32](w.data)[w.at:], w.ld, m, n, k)
 }
 
 // store rounds x into elements at, at+1, … of m.

@@ -55,6 +55,8 @@ type fetch struct {
 	pairs   []pair
 	along   []axisPart // of the pairs, once axes are settled
 	ld      int        // bytes between rows of a matrix, 0 for no matrix
+	rows    int        // of a matrix in pieces: rows of each
+	pieces  part       // and where they are
 }
 
 // pair says that a dimension of a fetch goes along axes.
@@ -401,6 +403,8 @@ func (g *group) rowsOf(a access, x *operand, dims [][]part, matrix bool) (int, b
 		case len(d) == 0:
 		case len(d) == 1 && d[0].index == none && d[0].stride > 0:
 			r.ld = d[0].stride
+		case len(d) == 2 && d[0].index == none && d[0].stride > 0 && d[1].index != none && d[1].step == 1:
+			r.ld, r.rows, r.pieces = d[0].stride, d[0].n, d[1]
 		default:
 			return 0, false
 		}

@@ -173,7 +173,7 @@ func (g *group) align(p pair) (along []axisPart, split bool, err error) {
 		switch {
 		case a.n == b.n:
 			along, rest = append(along, axisPart{a.axis, b}), rest[1:]
-		case b.n%a.n == 0 && b.index == none:
+		case b.n%a.n == 0:
 			low, high, _ := cut(b, a.n)
 			along = append(along, axisPart{a.axis, low})
 			rest[0] = high
@@ -193,12 +193,22 @@ func (g *group) align(p pair) (along []axisPart, split bool, err error) {
 // spot is where the rows of a fetch are by axis.
 func (g *group) spot(r *fetch, axes []part) (rowsSpot, error) {
 	s := rowsSpot{operand: r.operand, at: r.at, strides: make([]int, len(axes)), ld: r.ld}
-	pick := func(axis int, p part) {
+	pick := func(p part, along ...pickStep) {
 		by := g.f.nodes[p.node]
-		s.picks = append(s.picks, rowsPick{axis, g.operand(p.index), p.stride, by.indices(by.move.axis)})
+		for i := range s.picks { // another part of the same index
+			if q := &s.picks[i]; q.operand == g.operand(p.index) && q.node == p.node {
+				q.along = append(q.along, along...)
+				return
+			}
+		}
+		s.picks = append(s.picks, rowsPick{along, g.operand(p.index), p.stride, by.indices(by.move.axis)})
+	}
+	if r.rows != 0 {
+		pick(r.pieces)
+		s.piece, s.pieces = r.rows, r.pieces.n
 	}
 	for _, p := range r.picked {
-		pick(firstOnly, p)
+		pick(p, pickStep{firstOnly, 1})
 	}
 	for _, p := range r.along {
 		at := slices.IndexFunc(axes, func(x part) bool { return x.axis == p.axis })
@@ -208,7 +218,7 @@ func (g *group) spot(r *fetch, axes []part) (rowsSpot, error) {
 		case p.part.index == none:
 			s.strides[at] += p.part.stride
 		default:
-			pick(at, p.part)
+			pick(p.part, pickStep{at, p.part.step})
 		}
 	}
 	return s, nil
@@ -267,7 +277,7 @@ func (k *rowsKernel) follows(a int) bool {
 	for i := range k.spots {
 		s := &k.spots[i]
 		for _, p := range s.picks {
-			if p.axis == a {
+			if slices.ContainsFunc(p.along, func(x pickStep) bool { return x.axis == a }) {
 				return false
 			}
 		}

@@ -285,7 +285,7 @@ func (g *matmul) multiply(y []float32, ldy int, a, b matrix, rows, cols int, own
 		g.dots(y, ldy, a, b, rows, cols, g.k, g.work.of(own))
 		return
 	}
-	g.sums(y, ldy, a, b, rows, cols, g.k)
+	g.sums(y, ldy, a, b, rows, cols, g.k, false)
 }
 
 // pack makes rows of columns of A.

@@ -390,56 +390,69 @@ func newProduct(k kern.Kernels, p rowProduct, rows int) operation {
 		tmp += p.sums.n
 	}
 	return operation{tmp: tmp, product: &p, run: func(t *tile, o *operation) error {
-		y, a, b := t.lanes[o.out[0]], t.lanes[o.in[0]], t.lanes[o.in[1]]
-		every := t.rows
-		if b.every != 0 {
-			every = b.every
-		}
-		if b.every != 0 {
-			b.prefetch(p.rows(&y, &a), t.rows/b.every)
-		}
-		for r := 0; ; {
-			p.run(t, min(every, t.rows-r), &y, &a, &b)
-			if r += every; r >= t.rows {
-				return nil
-			}
-			y.p, a.p, b.p = y.row(every), a.row(every), unsafe.Add(b.p, b.step)
-		}
+		p.multiply(t, &t.lanes[o.out[0]], &t.lanes[o.in[0]], t.lanes[o.in[1]])
+		return nil
 	}}
 }
 
-// rows is the number of rows of the matrix.
-func (p *rowProduct) rows(y, a *lane) int {
-	if p.transposed {
-		return y.n
+// multiply multiplies the rows of a tile, by matrices whose rows may lie in pieces: by
+// one piece of each before the next one.
+func (p *rowProduct) multiply(t *tile, y, a *lane, b lane) {
+	every, length := t.rows, a.n
+	if b.every != 0 {
+		every = b.every
 	}
-	return a.n
+	if p.transposed {
+		length = y.n
+	}
+	for at := 0; at < length; {
+		piece, n := b.piece(at, length-at)
+		if b.every != 0 {
+			piece.prefetch(n, t.rows/b.every)
+		}
+		for r := 0; r < t.rows; r += every {
+			p.part(t, r, min(every, t.rows-r), y, a, &piece, at, n)
+			piece.p = unsafe.Add(piece.p, b.step)
+		}
+		at += n
+	}
+	for r := 0; p.bf16Y && r < t.rows; r++ {
+		t.kernels.Narrow(rowOf[uint16](y, r)[:y.n], p.sums.f32(t.tmp)[r*y.n:(r+1)*y.n])
+	}
 }
 
-// run multiplies rows; y has n elements a row, and the matrix as many rows if it
-// is transposed and a has as many elements a row otherwise.
-func (p *rowProduct) run(t *tile, rows int, y, a, b *lane) {
-	n, k := y.n, a.n
+// part multiplies rows from r on by n rows of a matrix, from number at on: they make
+// columns of the result if the matrix is transposed, and go with columns of a otherwise.
+func (p *rowProduct) part(t *tile, r, rows int, y, a, b *lane, at, n int) {
 	var out []float32
-	ldy := n
+	ldy := y.n
 	if p.bf16Y {
-		out = p.sums.f32(t.tmp)
+		out = p.sums.f32(t.tmp)[r*ldy : (r+rows)*ldy]
 	} else {
 		ldy = y.stride / 4
-		out = elems[float32](y.p, (rows-1)*ldy+n)
+		out = elems[float32](y.row(r), (rows-1)*ldy+y.n)
 	}
 	with := arithmetic{t.kernels, p.bf16}
-	x := a.matrix(rows, k, with.size())
+	x := lane{p: a.row(r), stride: a.stride}
+	m := x.matrix(rows, a.n, with.size())
 	if p.transposed {
-		with.dots(out, ldy, x, b.matrix(n, k, with.size()), rows, n, k, p.scratch.of(t.tmp))
-	} else {
-		with.sums(out, ldy, x, b.matrix(k, n, with.size()), rows, n, k)
+		with.dots(out[at:], ldy, m, b.matrix(n, a.n, with.size()), rows, n, a.n, p.scratch.of(t.tmp))
+		return
 	}
-	if p.bf16Y {
-		for r := range rows {
-			t.kernels.Narrow(rowOf[uint16](y, r)[:n], out[r*n:(r+1)*n])
-		}
+	with.sums(out, ldy, m.from(0, at), b.matrix(n, y.n, with.size()), rows, y.n, n, at > 0)
+}
+
+// piece is the matrix from row at on, as far as its rows lie together: n rows of up to
+// most.
+func (l *lane) piece(at, most int) (piece lane, n int) {
+	piece = *l
+	if l.picks == nil {
+		piece.p = l.row(at)
+		return piece, most
 	}
+	at += l.skip
+	piece.p = unsafe.Add(l.p, int(l.picks[at/l.each])*l.apart+at%l.each*l.stride)
+	return piece, min(most, l.each-at%l.each)
 }
 
 // prefetch reads matrices that lie beside each other, row by row, into a near cache:

@@ -44,14 +44,21 @@ type rowsSpot struct {
 	// Of matrices: each serves so many rows, and the next one is so many bytes on;
 	// 0 if one serves all.
 	every, step int
+	// Of a matrix in pieces: rows of each, and their number. The first pick says where
+	// they are.
+	piece, pieces int
 }
 
-// rowsPick adds stride times an element of an index operand, that of the place
-// along an axis.
+// rowsPick adds stride times an element of an index operand, that of the place along
+// axes.
 type rowsPick struct {
-	axis, operand, stride int
+	along           []pickStep
+	operand, stride int
 	indices
 }
+
+// pickStep is how far apart in an index the places along an axis are.
+type pickStep struct{ axis, step int }
 
 // rows is the number of rows of a value.
 func (k *rowsKernel) rows() int { return product(k.axes) }
@@ -165,13 +172,26 @@ func (s *rowsSpot) lane(m *mem, l *lane, at *[maxAxes]int) error {
 	for a, stride := range s.strides {
 		off += at[a] * stride
 	}
+	l.picks = nil
 	for i := range s.picks {
 		p := &s.picks[i]
-		v := as[int32](m.in[p.operand])[at[p.axis]]
-		if uint64(v) >= uint64(p.bound) {
-			return &indexError{p.indices, v}
+		place := 0
+		for _, x := range p.along {
+			place += at[x.axis] * x.step
 		}
-		off += int(v) * p.stride
+		picks := as[int32](m.in[p.operand])[place:]
+		if i == 0 && s.pieces != 0 {
+			l.picks = picks[:s.pieces]
+			if err := p.check(l.picks); err != nil {
+				return err
+			}
+			l.apart, l.each, l.skip = p.stride, s.piece, 0
+			continue
+		}
+		if err := p.check(picks[:1]); err != nil {
+			return err
+		}
+		off += int(picks[0]) * p.stride
 	}
 	if s.every != 0 {
 		off += at[0] / s.every * s.step

@@ -65,8 +65,8 @@ type sdpa struct {
 }
 
 // newSDPA checks a node: q {D, Sq, group, heads}, k {D, Sk, 1, heads}, v {Dv, Sk,
-// 1, heads} and perhaps a mask {Sk, …} whose other dims are those of the scores or
-// 1.
+// 1, heads} and perhaps a mask {Sk, …} whose other dims are those of the scores or 1;
+// all may have a batch behind the heads.
 func newSDPA(r *recipes.Recipe, i int) (*sdpa, error) {
 	src := &r.Nodes[i]
 	n := &node{index: i, name: src.GUID, where: where(r, i), params: src.Params}
@@ -94,11 +94,15 @@ func newSDPA(r *recipes.Recipe, i int) (*sdpa, error) {
 	if len(n.out) != outs {
 		return nil, n.bad("results", "number", len(n.out), outs)
 	}
+	least, most := 4, 5
 	for j := range n.in {
 		if n.in[j].absent {
 			return nil, n.bad(n.in[j].label, "operand", "absent", "a tensor")
 		}
-		if err := n.ranked(&n.in[j], 4, 4); err != nil {
+		if j > 0 {
+			least, most = len(n.in[0].dims), len(n.in[0].dims)
+		}
+		if err := n.ranked(&n.in[j], least, most); err != nil {
 			return nil, err
 		}
 		if err := n.typed(&n.in[j], dt); err != nil {
@@ -106,15 +110,15 @@ func newSDPA(r *recipes.Recipe, i int) (*sdpa, error) {
 		}
 	}
 	q, k, v := n.in[0].dims, n.in[1].dims, n.in[2].dims
-	sq, group, heads, sk := q[1], q[2], q[3], k[1]
-	if err := n.shaped(&n.in[1], []int{q[0], sk, 1, heads}); err != nil {
+	rows, outer, sk := q[1:], q[3:], k[1] // heads, and a batch
+	if err := n.shaped(&n.in[1], slices.Concat([]int{q[0], sk, 1}, outer)); err != nil {
 		return nil, err
 	}
-	if err := n.shaped(&n.in[2], []int{v[0], sk, 1, heads}); err != nil {
+	if err := n.shaped(&n.in[2], slices.Concat([]int{v[0], sk, 1}, outer)); err != nil {
 		return nil, err
 	}
 	if len(n.in) > 3 {
-		scores := []int{sk, sq, group, heads}
+		scores := slices.Concat([]int{sk}, rows)
 		for j, d := range n.in[3].dims {
 			if d != scores[j] && (j == 0 || d != 1) {
 				return nil, n.bad(n.in[3].label, "dims", n.in[3].dims, fmt.Sprintf("%v, or 1 above the first", scores))
@@ -122,7 +126,7 @@ func newSDPA(r *recipes.Recipe, i int) (*sdpa, error) {
 		}
 	}
 	for j := range n.out {
-		want, typ := []int{1, sq, group, heads}, dt
+		want, typ := slices.Concat([]int{1}, rows), dt
 		if j == 0 {
 			want[0] = v[0]
 		}
@@ -136,7 +140,10 @@ func newSDPA(r *recipes.Recipe, i int) (*sdpa, error) {
 			return nil, err
 		}
 	}
-	s.rows, s.keys = []int64{int64(sq), int64(group), int64(heads)}, int64(sk)
+	s.keys = int64(sk)
+	for _, d := range rows {
+		s.rows = append(s.rows, int64(d))
+	}
 	return s, nil
 }
 
@@ -211,7 +218,7 @@ func (w *writer) column() int { return w.temp(dtype.F32, append([]int64{1}, w.s.
 
 func (w *writer) number(v float32) int {
 	p := &recipes.Params{Struct: constantParams.name, Fields: []recipes.Field{{Name: "value", Type: recipes.F32, Float: v}}}
-	return w.node("constant_f32", p, w.temp(dtype.F32, 1, 1, 1, 1))
+	return w.node("constant_f32", p, w.temp(dtype.F32, slices.Repeat([]int64{1}, len(w.s.rows)+1)...))
 }
 
 // param is a structure whose only field is 0.

@@ -2,6 +2,7 @@ package host
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,15 +20,24 @@ func sdpaP(scale float64, inference int64) *recipes.Params {
 
 // attentionCase is a node with random operands; hidden keys lie in the middle.
 func attentionCase(g gen, dt dtype.Type, stats bool) testCase {
-	d, dv, sq, sk, group, heads := 1+g.IntN(20), 1+g.IntN(20), 1+g.IntN(9), 1+g.IntN(70), 1+g.IntN(3), 1+g.IntN(3)
-	mask := g.values(dt, false, sk, pick(g, 1, sq), pick(g, 1, group), pick(g, 1, heads))
+	d, dv, sq, sk, group := 1+g.IntN(20), 1+g.IntN(20), 1+g.IntN(9), 1+g.IntN(70), 1+g.IntN(3)
+	outer := []int{1 + g.IntN(3)} // heads, and in each second case a batch
+	if g.IntN(2) == 0 {
+		outer = append(outer, 1+g.IntN(3))
+	}
+	shape := func(d ...int) []int { return append(d, outer...) }
+	broad := []int{sk, pick(g, 1, sq), pick(g, 1, group)}
+	for _, n := range outer {
+		broad = append(broad, pick(g, 1, n))
+	}
+	mask := g.values(dt, false, broad...)
 	for i := range mask.x {
 		if i%sk > 0 && g.IntN(3) == 0 {
 			mask.x[i] = rounded(dt, -1e30)
 		}
 	}
-	q := g.values(dt, false, d, sq, group, heads)
-	operands := []*val{q, g.values(dt, false, d, sk, 1, heads), g.values(dt, false, dv, sk, 1, heads), mask}
+	q := g.values(dt, false, shape(d, sq, group)...)
+	operands := []*val{q, g.values(dt, false, shape(d, sk, 1)...), g.values(dt, false, shape(dv, sk, 1)...), mask}
 	if g.IntN(4) == 0 {
 		operands = operands[:3]
 	}
@@ -37,11 +47,11 @@ func attentionCase(g gen, dt dtype.Type, stats bool) testCase {
 	c := testCase{
 		guid: sdpaGUID + "_" + dt.String(), params: sdpaP(1/math.Sqrt(float64(d)), 1),
 		in:  operands,
-		out: []*val{newVal(dt, dv, sq, group, heads)},
+		out: []*val{newVal(dt, shape(dv, sq, group)...)},
 	}
 	if stats {
 		c.params = sdpaP(1/math.Sqrt(float64(d)), 0)
-		c.out = append(c.out, newVal(dt, 1, sq, group, heads), newVal(f32, 1, sq, group, heads))
+		c.out = append(c.out, newVal(dt, shape(1, sq, group)...), newVal(f32, shape(1, sq, group)...))
 	}
 	return c
 }
@@ -71,15 +81,16 @@ func TestSDPA(t *testing.T) {
 				out[i] = c.out[i].decode(got[i])
 			}
 			newVal(f32, c.out[0].dims[1:]...).each(func(row int, x []int) {
-				sk := k.dims[1]
+				sk, outer := k.dims[1], x[2:]
+				at := func(d ...int) []int { return append(d, outer...) }
 				s, top := make([]float64, sk), math.Inf(-1)
 				for j := range s {
 					for l := range k.dims[0] {
-						s[j] += q.get(l, x[0], x[1], x[2]) * k.get(l, j, 0, x[2])
+						s[j] += q.get(at(l, x[0], x[1])...) * k.get(at(l, j, 0)...)
 					}
 					s[j] *= float64(scale)
 					if len(c.in) > 3 {
-						s[j] += c.in[3].get(j, x[0], x[1], x[2])
+						s[j] += c.in[3].get(at(j, x[0], x[1])...)
 					}
 					top = max(top, s[j])
 				}
@@ -91,7 +102,7 @@ func TestSDPA(t *testing.T) {
 				for e := range v.dims[0] {
 					want := 0.0
 					for j := range s {
-						want += s[j] / sum * v.get(e, j, 0, x[2])
+						want += s[j] / sum * v.get(at(e, j, 0)...)
 					}
 					require.InDelta(t, want, out[0][row*v.dims[0]+e], 200*epsOf(dt)*(1+math.Abs(want)), "seed %d", seed)
 				}
@@ -102,6 +113,40 @@ func TestSDPA(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Hidden keys vanish in a mask of −1e30 as long as no score is larger than 1e22: of
+// normalised rows with weights wq and wk, and the scale 1/D, none is larger than wq·wk.
+// Then even a row that sees nothing has the same bits whatever its keys are.
+func TestHiddenKeysVanish(t *testing.T) {
+	const d, keys, rows = 16, 40, 3
+	for _, dt := range []dtype.Type{f32, bf16} {
+		g := newGen(3)
+		q, k, v := g.values(dt, false, d, 1, rows, 1, 1), g.values(dt, false, d, keys, 1, 1, 1), g.values(dt, false, d, keys, 1, 1, 1)
+		mask := newVal(dt, keys, 1, rows, 1, 1)
+		for i := range mask.x {
+			if row, key := i/keys, i%keys; key >= 13 || row == 2 {
+				mask.x[i] = rounded(dt, -1e30)
+			}
+		}
+		run := func(score float64) []byte { // of hidden keys with the first row
+			square := 0.0
+			for _, x := range q.x[:d] {
+				square += x * x
+			}
+			other := &val{dt, k.dims, slices.Clone(k.x)}
+			for i := 13 * d; i < len(other.x); i++ {
+				other.x[i] = rounded(dt, q.x[i%d]*score/square*d)
+			}
+			c := testCase{guid: sdpaGUID + "_" + dt.String(), params: sdpaP(1.0/d, 1), in: []*val{q, other, v, mask}, out: []*val{newVal(dt, d, 1, rows, 1, 1)}}
+			return c.run(t)[0]
+		}
+		want := run(0)
+		for _, score := range []float64{1, -1, 1e10, 1e22, -1e22} {
+			require.Equal(t, want, run(score), "%v, score %g", dt, score)
+		}
+		require.NotEqual(t, want, run(1e31), "the test is worth something")
 	}
 }
 
@@ -127,6 +172,7 @@ func TestSDPARefuses(t *testing.T) {
 		"dims [4 6 2 3], want [4 6 1 3]":                  func(c *testCase) { c.in[1] = newVal(f32, 4, 6, 2, 3) },
 		"dims [6 2 2 3], want [6 5 2 3], or 1 above the":  func(c *testCase) { c.in[3] = newVal(f32, 6, 2, 2, 3) },
 		"type i32, want f32":                              func(c *testCase) { c.in[3] = newVal(i32, 6, 1, 1, 1) },
+		"rank 5, want 4":                                  func(c *testCase) { c.in[2] = newVal(f32, 4, 6, 1, 3, 1) },
 		"dims [4 5 2 2], want [4 5 2 3]":                  func(c *testCase) { c.out[0] = newVal(f32, 4, 5, 2, 2) },
 		"parameters: structure missing, want ns_Sdpa::Pa": func(c *testCase) { c.params = nil },
 	} {

@@ -82,6 +82,10 @@ func (k *rowsKernel) restrict(t *tile) bool {
 	}
 	for _, m := range k.span.matrix {
 		l := &t.lanes[m.value]
+		if l.picks != nil {
+			l.skip = lo
+			continue
+		}
 		l.p = unsafe.Add(l.p, lo*m.ld)
 	}
 	return true

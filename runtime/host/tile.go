@@ -28,6 +28,10 @@ type lane struct {
 	// Of a matrix, of which rows are the stride apart: rows of the tile that it
 	// serves before the next one does, which is so many bytes on. 0 is all.
 	every, step int
+	// Of a matrix in pieces of so many rows each, if there are picks: piece i begins at
+	// picks[i] times apart bytes from p. Rows before skip are left out.
+	picks             []int32
+	apart, each, skip int
 }
 
 func (l *lane) row(r int) unsafe.Pointer { return unsafe.Add(l.p, r*l.stride) }

@@ -98,12 +98,10 @@ func (e *experiment) index(x *interp.Tensor, name string, rng *rand.Rand) {
 		"ctx_len": below(o.MaxModelLen), "ctx_blocks": below(blocks),
 		"ctx_start": func(int) int64 { return -int64(rng.IntN(e.bucket.Blocks) * o.BlockSize) },
 		"blocks":    below(blocks), "owners": below(max(e.bucket.Seqs, 1)),
-		"ref_start": func(int) int64 { return int64(rng.IntN(o.MaxModelLen/o.BlockSize) * o.BlockSize) },
-		"rows":      below(inkling.CarryRows(o)),
+		"ref_start":     func(int) int64 { return int64(rng.IntN(o.MaxModelLen/o.BlockSize) * o.BlockSize) },
+		"rows":          below(inkling.CarryRows(o)),
+		"window_blocks": below(blocks),
 	}[strings.Replace(name, "window_start", "ref_start", 1)]
-	if value == nil { // of a shorter list
-		value = map[string]func(int) int64{"window_blocks": below(blocks), "window_owners": below(max(e.bucket.Seqs, 1))}[name]
-	}
 	require.NotNil(e.t, value, "input %s", name)
 	for i := range x.I {
 		x.I[i] = value(i)

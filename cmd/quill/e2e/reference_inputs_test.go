@@ -100,7 +100,21 @@ func (r *reference) decode(ss []*text, tokens []int32, rows, refs int) [][]float
 	b := r.opt.BlockSize
 	in := map[string][]int32{}
 	add := func(name string, v int32) { in[name] = append(in[name], v) }
+	each := min(refs, 1+(r.cfg.Window-1+b-1)/b) // blocks that a window lies in, however it does
 	for i := range rows {
+		for w := range each {
+			first := math.MaxInt32 - b // beyond any position
+			if i < len(ss) {
+				if at := max(0, ss[i].n/b+1-each) + w; at*b <= ss[i].n {
+					first = at * b
+				}
+			}
+			if add("window_start", int32(first)); first < r.opt.MaxModelLen {
+				add("window_blocks", r.block(ss[i], first))
+			} else {
+				add("window_blocks", r.zero())
+			}
+		}
 		if i >= len(ss) {
 			add("tokens", 0)
 			add("positions", 0)
@@ -119,22 +133,12 @@ func (r *reference) decode(ss []*text, tokens []int32, rows, refs int) [][]float
 			add("blocks", r.block(s, first))
 			add("owners", int32(i))
 			add("ref_start", int32(first))
-			if first+b > s.n-r.cfg.Window+1 { // its last slot is in the window
-				add("window_blocks", r.block(s, first))
-				add("window_owners", int32(i))
-				add("window_start", int32(first))
-			}
 		}
 	}
 	for len(in["blocks"]) < refs {
 		add("blocks", r.zero())
 		add("owners", 0)
 		add("ref_start", math.MaxInt32-int32(b)) // beyond any position
-	}
-	for len(in["window_blocks"]) < min(refs, rows*(1+(r.cfg.Window-1+b-1)/b)) {
-		add("window_blocks", r.zero())
-		add("window_owners", 0)
-		add("window_start", math.MaxInt32-int32(b))
 	}
 	require.Len(r.t, in["blocks"], refs, "the bucket is too small")
 	for _, s := range ss {

@@ -19,6 +19,8 @@ type spoiled struct {
 	block  int
 	states []stateTensor
 	seqs   []*spoiledSequence
+	// decoding is what slots that no token has filled hold before a decode step.
+	decoding []float32
 }
 
 // spoiledSequence knows its blocks: a new session hands out the lowest ones.
@@ -34,7 +36,7 @@ func newSpoiled(t *testing.T, d deployment, on bool) *spoiled {
 	bundle, err := recipes.ReadBundle(s.path)
 	require.NoError(t, err)
 	set := &bundle.Sets[0]
-	h := &spoiled{served: s, t: t, on: on, block: d.block, states: statesOf(t, bundle, set)}
+	h := &spoiled{served: s, t: t, on: on, block: d.block, states: statesOf(t, bundle, set), decoding: smaller}
 	if on {
 		h.spoilPadToken(set.Weights)
 	}
@@ -70,8 +72,9 @@ func (h *spoiled) start(maxTokens int) *spoiledSequence {
 	return s
 }
 
-// spoil prepares a step that appends n tokens to some sequences.
-func (h *spoiled) spoil(n int, qs ...*spoiledSequence) {
+// spoil prepares a step that appends n tokens to some sequences. Slots of their blocks
+// that no token has filled get some values.
+func (h *spoiled) spoil(unfilled []float32, n int, qs ...*spoiledSequence) {
 	if !h.on {
 		return
 	}
@@ -93,7 +96,7 @@ func (h *spoiled) spoil(n int, qs ...*spoiledSequence) {
 				case block == deployment.ZeroBlock():
 				case int(row%perBlock) < kept[block]: // holds a token, or the rows before one
 				case listed[block] && s.buffer == recipes.KV:
-					s.fill(h.device.Bytes(rank, s.buffer), row, garbage)
+					s.fill(h.device.Bytes(rank, s.buffer), row, unfilled)
 				default:
 					s.fill(h.device.Bytes(rank, s.buffer), row, notANumber)
 				}
@@ -133,7 +136,7 @@ func (h *spoiled) blocksOf(n int, qs []*spoiledSequence) (kept map[int]int, list
 
 // prefill feeds one chunk.
 func (h *spoiled) prefill(q *spoiledSequence, tokens []int32) (rows [][]float32) {
-	h.spoil(len(tokens), q)
+	h.spoil(garbage, len(tokens), q)
 	require.NoError(h.t, h.PrefillAll(h.t.Context(), q.Sequence, tokens, func(_ int, logits []float32) error {
 		rows = append(rows, slices.Clone(logits))
 		return nil
@@ -143,7 +146,7 @@ func (h *spoiled) prefill(q *spoiledSequence, tokens []int32) (rows [][]float32)
 
 // decode feeds a token each.
 func (h *spoiled) decode(tokens []int32, qs ...*spoiledSequence) [][]float32 {
-	h.spoil(1, qs...)
+	h.spoil(h.decoding, 1, qs...)
 	var seqs []*runtime.Sequence
 	for _, q := range qs {
 		seqs = append(seqs, q.Sequence)

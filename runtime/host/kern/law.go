@@ -77,10 +77,9 @@ func DotF32(x, w []float32) float32 {
 }
 
 // mulF32 is the law of a product in the order of k, for f32 operands: the value
-// of Σ x[l]·w[l·ldw]. A sum that is −0 becomes +0, so that a term which is a zero
+// of s + Σ x[l]·w[l·ldw]. A sum that is −0 becomes +0, so that a term which is a zero
 // of either sign changes nothing.
-func mulF32(x, w []float32, ldw int) float32 {
-	var s float32
+func mulF32(s float32, x, w []float32, ldw int) float32 {
 	for l, x := range x {
 		s = fma(x, w[l*ldw], s)
 	}
@@ -88,18 +87,21 @@ func mulF32(x, w []float32, ldw int) float32 {
 }
 
 // mulBF16 is the law for bf16 operands. Denormals are what they are.
-func mulBF16(x, w []uint16, ldw int) float32 {
-	var s float32
+func mulBF16(s float32, x, w []uint16, ldw int) float32 {
 	for l, x := range x {
 		s = fma(widen(x), widen(w[l*ldw]), s)
 	}
 	return quiet(s + 0)
 }
 
-func mulLaw[T any](y []float32, ldy int, x []T, ldx int, w []T, ldw, m, n, k int, law func(x, w []T, ldw int) float32) {
+func mulLaw[T any](y []float32, ldy int, x []T, ldx int, w []T, ldw, m, n, k int, on bool, law func(s float32, x, w []T, ldw int) float32) {
 	for i := range m {
 		for j := range n {
-			y[i*ldy+j] = law(rowOf(x, i*ldx, k), w[min(j, len(w)):], ldw)
+			s := float32(0)
+			if on {
+				s = y[i*ldy+j]
+			}
+			y[i*ldy+j] = law(s, rowOf(x, i*ldx, k), w[min(j, len(w)):], ldw)
 		}
 	}
 }

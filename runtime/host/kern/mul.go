@@ -6,30 +6,49 @@ import "unsafe"
 // of k: x is [m, k], w is [k, n] and y is [m, n]; their rows begin ldx, ldw and
 // ldy elements apart. A range of columns is w and y from its first one on.
 func (s Kernels) MulF32(y []float32, ldy int, x []float32, ldx int, w []float32, ldw int, m, n, k int) {
-	extents(m, n, k)
-	check("x", len(x), span(m, ldx, k))
-	check("w", len(w), span(k, ldw, n))
-	checkY(y, ldy, m, n)
-	if s.tier == Scalar {
-		mulLaw(y, ldy, x, ldx, w, ldw, m, n, k, mulF32)
-		return
-	}
-	p := ordered{Kernels: s, size: 4, y: y, ldy: ldy, m: m, n: n, k: k}
-	p.x, p.w = matrix{ptr(x), 4 * ldx}, matrix{ptr(w), 4 * ldw}
-	p.multiply()
+	s.mulF32(y, ldy, x, ldx, w, ldw, m, n, k, false)
+}
+
+// AddMulF32 goes on from what is in y: products of x and w in parts of k, the first
+// by MulF32, have the bits of one product.
+func (s Kernels) AddMulF32(y []float32, ldy int, x []float32, ldx int, w []float32, ldw int, m, n, k int) {
+	s.mulF32(y, ldy, x, ldx, w, ldw, m, n, k, true)
 }
 
 // MulBF16 is MulF32 with bf16 operands, which are widened.
 func (s Kernels) MulBF16(y []float32, ldy int, x []uint16, ldx int, w []uint16, ldw int, m, n, k int) {
+	s.mulBF16(y, ldy, x, ldx, w, ldw, m, n, k, false)
+}
+
+// AddMulBF16 is AddMulF32 with bf16 operands.
+func (s Kernels) AddMulBF16(y []float32, ldy int, x []uint16, ldx int, w []uint16, ldw int, m, n, k int) {
+	s.mulBF16(y, ldy, x, ldx, w, ldw, m, n, k, true)
+}
+
+func (s Kernels) mulF32(y []float32, ldy int, x []float32, ldx int, w []float32, ldw int, m, n, k int, on bool) {
 	extents(m, n, k)
 	check("x", len(x), span(m, ldx, k))
 	check("w", len(w), span(k, ldw, n))
 	checkY(y, ldy, m, n)
 	if s.tier == Scalar {
-		mulLaw(y, ldy, x, ldx, w, ldw, m, n, k, mulBF16)
+		mulLaw(y, ldy, x, ldx, w, ldw, m, n, k, on, mulF32)
 		return
 	}
-	p := ordered{Kernels: s, size: 2, y: y, ldy: ldy, m: m, n: n, k: k}
+	p := ordered{Kernels: s, size: 4, y: y, ldy: ldy, m: m, n: n, k: k, on: on}
+	p.x, p.w = matrix{ptr(x), 4 * ldx}, matrix{ptr(w), 4 * ldw}
+	p.multiply()
+}
+
+func (s Kernels) mulBF16(y []float32, ldy int, x []uint16, ldx int, w []uint16, ldw int, m, n, k int, on bool) {
+	extents(m, n, k)
+	check("x", len(x), span(m, ldx, k))
+	check("w", len(w), span(k, ldw, n))
+	checkY(y, ldy, m, n)
+	if s.tier == Scalar {
+		mulLaw(y, ldy, x, ldx, w, ldw, m, n, k, on, mulBF16)
+		return
+	}
+	p := ordered{Kernels: s, size: 2, y: y, ldy: ldy, m: m, n: n, k: k, on: on}
 	p.x, p.w = matrix{ptr(x), 2 * ldx}, matrix{ptr(w), 2 * ldw}
 	p.multiply()
 }
@@ -68,6 +87,7 @@ type ordered struct {
 	ldy     int
 	x, w    matrix
 	m, n, k int
+	on      bool // sums go on from the start
 }
 
 func (p *ordered) multiply() {
@@ -75,7 +95,7 @@ func (p *ordered) multiply() {
 		return
 	}
 	if p.k == 0 {
-		for i := range p.m {
+		for i := 0; i < p.m && !p.on; i++ {
 			clear(p.y[i*p.ldy:][:p.n])
 		}
 		return
@@ -100,7 +120,7 @@ func (p *ordered) columns(n int) {
 	}
 	t := mulTile{ldx: p.x.step, ldw: p.w.step, ldy: 4 * p.ldy, nan: nan}
 	for l := 0; l < p.k; l += mulChunk {
-		t.start(l, min(mulChunk, p.k-l))
+		p.start(&t, l, min(mulChunk, p.k-l))
 		for b := range p.panels() {
 			i := p.panel(&t, b, l)
 			for j := 0; j < n; j += cols {
@@ -123,7 +143,7 @@ func (p *ordered) edge(j int) {
 	t := mulTile{ldx: p.x.step, ldw: row, ldy: 4 * mulCols256, nan: nan}
 	t.w, t.y = unsafe.Pointer(&w), unsafe.Pointer(&y)
 	for l := 0; l < p.k; l += mulEdge {
-		t.start(l, min(mulEdge, p.k-l))
+		p.start(&t, l, min(mulEdge, p.k-l))
 		for at := range t.k {
 			copy(w[at*row:], unsafe.Slice((*byte)(p.w.at(l+at, p.size*j)), p.size*cols))
 		}
@@ -141,9 +161,11 @@ func (p *ordered) edge(j int) {
 }
 
 // start begins the chunk of n elements of k at l.
-func (t *mulTile) start(l, n int) {
-	t.k = n
-	t.keep = uint32(min(l, 1))
+func (p *ordered) start(t *mulTile, l, n int) {
+	t.k, t.keep = n, 1
+	if l == 0 && !p.on {
+		t.keep = 0
+	}
 }
 
 // panels is the number of tiles the rows of x are cut into; their heights differ

@@ -75,6 +75,43 @@ func TestZeroTerms(t *testing.T) {
 	}
 }
 
+// A product in parts of k has the bits of one product.
+func TestProductInParts(t *testing.T) {
+	r := rand.New(rand.NewPCG(15, 15))
+	for range 300 {
+		m, n, k := 1+r.IntN(20), 1+r.IntN(140), r.IntN(700)
+		x, w := make([]float32, m*k), make([]float32, k*n)
+		kind := []spice{plain, ranging, tiny}[r.IntN(3)]
+		for i := range x {
+			x[i] = kind.value(r)
+		}
+		for i := range w {
+			w[i] = kind.value(r)
+		}
+		if r.IntN(4) == 0 && k > 0 {
+			x[r.IntN(len(x))], w[r.IntN(len(w))] = float32(math.Inf(1)), float32(math.NaN())
+		}
+		cuts := []int{0, r.IntN(k + 1), r.IntN(k + 1), k}
+		slices.Sort(cuts)
+		for _, s := range tiers() {
+			want, got := make([]float32, m*n), make([]float32, m*n)
+			s.MulF32(want, n, x, k, w, n, m, n, k)
+			s.MulF32(got, n, x, k, w, n, m, n, cuts[1])
+			for i := 1; i < 3; i++ {
+				s.AddMulF32(got, n, x[min(cuts[i], len(x)):], k, w[cuts[i]*n:], n, m, n, cuts[i+1]-cuts[i])
+			}
+			same(t, s.Tier().String()+" f32", got, want)
+			xh, wh := cut(x), cut(w)
+			s.MulBF16(want, n, xh, k, wh, n, m, n, k)
+			s.MulBF16(got, n, xh, k, wh, n, m, n, cuts[1])
+			for i := 1; i < 3; i++ {
+				s.AddMulBF16(got, n, xh[min(cuts[i], len(xh)):], k, wh[cuts[i]*n:], n, m, n, cuts[i+1]-cuts[i])
+			}
+			same(t, s.Tier().String()+" bf16", got, want)
+		}
+	}
+}
+
 func cut(x []float32) []uint16 {
 	h := make([]uint16, len(x))
 	for i, v := range x {

@@ -125,8 +125,8 @@ func newProblem(r *rand.Rand, ordered bool, m, n, k int) *problem {
 		x, xh := rowOf(p.x, i*p.ldx, k), rowOf(p.xh, i*p.ldx, k)
 		for j := range n {
 			if ordered {
-				p.f32 = append(p.f32, mulF32(x, p.w[min(j, len(p.w)):], p.ldw))
-				p.bf16 = append(p.bf16, mulBF16(xh, p.wh[min(j, len(p.wh)):], p.ldw))
+				p.f32 = append(p.f32, mulF32(0, x, p.w[min(j, len(p.w)):], p.ldw))
+				p.bf16 = append(p.bf16, mulBF16(0, xh, p.wh[min(j, len(p.wh)):], p.ldw))
 				continue
 			}
 			p.f32 = append(p.f32, DotF32(x, rowOf(p.w, j*p.ldw, k)))
