@@ -79,6 +79,40 @@ func @f(
 	}
 }
 
+// requireApart checks that values of a plan which are alive together share no bytes.
+func requireApart(t *testing.T, p *planner) {
+	t.Helper()
+	first, last := map[*ir.Value]int{}, map[*ir.Value]int{}
+	var list []*ir.Value
+	for i, o := range p.entry.Ops {
+		for _, a := range o.Args {
+			last[a] = i
+		}
+		for _, r := range o.Results {
+			if b := p.values[r]; b != nil && b.Buffer == recipes.Arena {
+				first[r], last[r] = i, i
+				list = append(list, r)
+			}
+		}
+	}
+	for _, v := range p.entry.Return {
+		last[v] = len(p.entry.Ops)
+	}
+	require.NotEmpty(t, list)
+	for i, v := range list {
+		n, err := typeBytes(v.Type)
+		require.NoError(t, err)
+		for _, w := range list[:i] {
+			m, err := typeBytes(w.Type)
+			require.NoError(t, err)
+			at, other := p.values[v].Offset, p.values[w].Offset
+			inPlace := v.Def.Name() == "all_reduce" && v.Def.Args[0] == w
+			apart := at+n <= other || other+m <= at || first[v] > last[w] || first[w] > last[v]
+			require.True(t, apart || inPlace, "%d bytes at %d and %d at %d", n, at, m, other)
+		}
+	}
+}
+
 // convs is a decode step of some layers with a convolution of some channels each.
 func convs(layers, channels int) string {
 	var b, body strings.Builder
@@ -116,6 +150,7 @@ func TestStatesOfLayersLieTogether(t *testing.T) {
 	for _, layers := range []int{3, 7} {
 		p, _, err := planOf(t, convs(layers, 128))
 		require.NoError(t, err)
+		requireApart(t, p)
 		got := guids(p)
 		delete(got, "gemm") // one a layer, as are the next two
 		for _, perLayer := range []string{"mult_fwd_f32", "add_fwd_f32", "slice_axis", "reshape"} {
