@@ -121,18 +121,16 @@ type conv struct {
 	part                  int64
 }
 
-func (c *conv) parts() int64 {
-	if c.x.Type.Rank() == 2 {
-		return 1
-	}
-	n, _ := c.x.Type.Shape[1].Const()
-	return n
-}
-
-// lane is the convolutions of all parts of one value.
+// lane is the convolutions of parts of one value that follow each other, as those of keys
+// and values.
 type lane struct {
 	x     *ir.Value
 	convs []conv
+}
+
+// whole reports whether x has no other parts.
+func (l *lane) whole() bool {
+	return l.x.Type.Rank() == 2 || l.x.Type.Shape[1].Is(int64(len(l.convs)))
 }
 
 type convHoister struct {
@@ -149,17 +147,21 @@ type convHoister struct {
 // groups finds lanes that can be computed together: of one type, reading and writing
 // the same rows of states of one type.
 func (h *convHoister) groups() [][]lane {
-	lanes := map[*ir.Value][]conv{} // of values that are all parts of one
 	var list []lane
+	newest := map[*ir.Value]int{} // the last lane of a value
 	for _, o := range h.fn.Ops {
 		c, ok := h.match(o)
 		if !ok {
 			continue
 		}
-		lanes[c.x] = append(lanes[c.x], c)
-		if c.part == c.parts()-1 && int64(len(lanes[c.x])) == c.parts() {
-			list = append(list, lane{c.x, lanes[c.x]})
+		// The next part of the same value goes with those before it.
+		at, ok := newest[c.x]
+		if !ok || list[at].convs[0].part+int64(len(list[at].convs)) != c.part {
+			at = len(list)
+			newest[c.x] = at
+			list = append(list, lane{x: c.x})
 		}
+		list[at].convs = append(list[at].convs, c)
 	}
 	var groups [][]lane
 	for _, l := range list {
@@ -276,6 +278,12 @@ func (h *convHoister) hoist(g []lane) {
 	newestTaps := start.Add(start.Slice(all, 2, taps.Sub(one), taps), ones) // [lanes·parts, 1, 1, C]
 	var newest []*ir.Value                                                  // [1, S, P, C] of each lane
 	for i, l := range g {
+		if !l.whole() {
+			from := l.convs[0].part
+			b, made := h.builder(l.convs[0].apply.Loc)
+			l.x = b.Slice(l.x, 1, ir.D(from), ir.D(from+parts))
+			h.before[l.convs[0].apply] = h.add(made)
+		}
 		sum := start.ReshapeShard(start.Slice(sums, 0, ir.D(int64(i)), ir.D(int64(i+1))), l.x.Type.Rank()-1, l.x.Type.Shape...)
 		end, endOps := h.builder(loc)
 		newest = append(newest, end.ReshapeShard(l.x, 3, one, rows, ir.D(parts), channels))
@@ -324,7 +332,7 @@ func (h *convHoister) apply(l lane, sum, factor *ir.Value) {
 		}
 		results[k] = b.ReshapeShard(part, 2, c.apply.Results[0].Type.Shape...)
 	}
-	h.before[first.apply] = h.add(made)
+	h.before[first.apply] = append(h.before[first.apply], h.add(made)...)
 	for k, c := range l.convs {
 		h.uses.ReplaceAll(c.apply.Results[0], results[k])
 		h.remove(c.apply)
