@@ -88,7 +88,7 @@ func parseDeployment(path string, src []byte) (*Deployment, error) {
 	d := &Deployment{
 		Target: "gaudi2", TensorParallel: 1, MaxNumSeqs: 16, BlockSize: 128, MaxBatchedTokens: 2048,
 		Attention: passes.Banded, Far: passes.FarMask, MaskBudget: "512MiB", SubBlockRows: 1024,
-		MoE: auto,
+		MoE:       auto,
 		Precision: BF16, Embedding: "replicated", Buckets: Buckets{Strategy: "exp"},
 		src: src, path: path,
 	}
