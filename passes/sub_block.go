@@ -370,7 +370,7 @@ func (n *rowBlock) scalar(v *ir.Value) *ir.Value {
 }
 
 // joined is attention of the keys of two parts, with statistics or not. It needs
-// no constants, which a segment cannot make.
+// no constants, which would become weights that have no place.
 func (n *rowBlock) joined(x, y []*ir.Value, stats bool) []*ir.Value {
 	t := x[0].Type.DType
 	a, b := attended{n.wide(x[0]), n.wide(x[1]), x[2]}, attended{n.wide(y[0]), n.wide(y[1]), y[2]}
