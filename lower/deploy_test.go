@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"quill/passes"
 )
 
 const small = `model: ../nano-small
@@ -43,6 +45,21 @@ func TestModelIsRelativeToTheFile(t *testing.T) {
 	d, err := parseDeployment("/deploys/a.yaml", []byte("model: ../models/x\nmax_model_len: 8\nblock_size: 4\n"))
 	require.NoError(t, err)
 	require.Equal(t, "/models/x", d.ModelDir())
+}
+
+// The form of experts is the target's, unless the file names one.
+func TestFormOfExperts(t *testing.T) {
+	for text, want := range map[string]passes.Params{
+		"":                        {MoE: passes.FusedExperts},
+		"moe: auto":               {MoE: passes.FusedExperts},
+		"moe_experts_per_node: 3": {MoE: passes.FusedExperts, ExpertsPerNode: 3},
+		"moe: gather":             {MoE: passes.GatheredExperts},
+	} {
+		d, err := deployment(t, small+text+"\n")
+		require.NoError(t, err)
+		p := d.params()
+		require.Equal(t, want, passes.Params{MoE: p.MoE, ExpertsPerNode: p.ExpertsPerNode}, text)
+	}
 }
 
 func TestBadDeployments(t *testing.T) {
