@@ -2,6 +2,7 @@ package passes
 
 import (
 	"errors"
+	"fmt"
 
 	"quill/ir"
 	"quill/recipes/dtype"
@@ -40,10 +41,10 @@ import (
 //	sorted   choices in the order of their experts, in groups of rows that have one
 //	         expert each: at most (T·k + E·(rows − 1))/rows of them, three times
 //
-// and the one that takes least is used. What a matrix costs beside the reading is its
-// product with as many rows as are multiplied by in that time (ridge). So for 256
-// experts of which each token chooses 6, up to 14 tokens are pairs, and more than some
-// 600 are sorted.
+// and the one that takes least is used. Where a matrix has so many rows that their
+// product takes longer than the reading (ridge), that counts. So for 256 experts of
+// which each token chooses 6, up to 14 tokens are pairs, and more than some 580 are
+// sorted.
 //
 // Rounding is that of moe: gate, up, activations, what each expert gives, and the sum.
 // The sum of pairs and sorted ones is taken in the order of choices, that of all in the
@@ -85,8 +86,11 @@ func expandMoE(c *Context, m *ir.Module) (bool, error) {
 	if c.Params.MoE != GatheredExperts {
 		return false, nil
 	}
-	if c.Int("rows") < 1 || c.Int("bytes") < 1 {
-		return false, errors.New("rows and bytes want numbers from 1")
+	if n := c.Int("rows"); n < 1 || n >= exactInts {
+		return false, fmt.Errorf("option rows is %d, want 1 to %d", n, exactInts-1)
+	}
+	if c.Int("bytes") < 1 {
+		return false, errors.New("option bytes is 0, want a number from 1")
 	}
 	return applyPatterns(c, m, []pattern{{"experts", []string{"moe"}, gatherExperts}})
 }

@@ -166,6 +166,19 @@ func TestRowsOfExpertsKeepApart(t *testing.T) {
 	}
 }
 
+func TestExpandMoERefusesOptions(t *testing.T) {
+	m := mixture{tokens: 1, k: 1, experts: 1, width: 1, hidden: 1, tp: 1}.module(t)
+	t.Setenv("TMPDIR", t.TempDir()) // for reproducers
+	for options, want := range map[string]string{
+		"rows=0":        "option rows is 0, want 1 to 16777215",
+		"rows=16777216": "option rows is 16777216, want 1 to 16777215",
+		"bytes=0":       "option bytes is 0, want a number from 1",
+	} {
+		p := pipelineOf(t, outline+",expand-moe{"+options+"}").Stage(Bucket)
+		require.ErrorContains(t, NewManager(Config{Pipeline: p, Params: Params{MoE: GatheredExperts}}).Run(t.Context(), "", m), want)
+	}
+}
+
 // The form is the cheapest by what of the experts it reads: a few tokens gather, more
 // take all experts, and many are sorted where there are many experts.
 func TestFormOfExpertsByCost(t *testing.T) {
