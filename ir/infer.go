@@ -464,6 +464,9 @@ func moeRule(o *Op) ([]Type, error) {
 	if len(o.Args)%2 == 0 {
 		return nil, operandErr("moe: the last bank has a w13 and no w2")
 	}
+	if o.Attr("first") != nil && o.Int("first") < 0 {
+		return nil, &ruleError{code: "V05", msg: fmt.Sprintf("moe: first is %d; experts are numbered from 0", o.Int("first"))}
+	}
 	for i := 3; i < len(o.Args) && err == nil; i += 2 {
 		err = moeBank(o, i)
 	}

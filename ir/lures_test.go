@@ -1,6 +1,7 @@
 package ir_test
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"math"
@@ -126,6 +127,13 @@ var lures = map[string]ir.Lure{
 			b.Add(x, y)
 		}
 	},
+	"split-experts": func(b *ir.Builder, m *ir.Module, _ []*ir.Value, choose func(int) int) {
+		y := mixture(b, m, choose, 1+choose(2))
+		if choose(3) > 0 { // else the sum of f32 or bf16 itself is wanted
+			b.Cast(y, dtype.F32)
+		}
+	},
+	"expand-moe": func(b *ir.Builder, m *ir.Module, _ []*ir.Value, choose func(int) int) { mixture(b, m, choose, 1) },
 	"hoist-step-invariant": func(b *ir.Builder, m *ir.Module, vals []*ir.Value, choose func(int) int) {
 		positions := b.Param(ir.Host, fmt.Sprint("positions", len(m.Entry().Params)), ir.T(dtype.I32, ir.SymDim("q")), ir.Source{})
 		b.GraphBreak("border")
@@ -136,6 +144,53 @@ var lures = map[string]ir.Lure{
 				b.Mul(x, p)
 			}
 		}
+	},
+}
+
+// mixture builds an op of up to 5 experts a bank on parameters of its own.
+func mixture(b *ir.Builder, m *ir.Module, choose func(int) int, banks int) *ir.Value {
+	size := func() ir.Dim { return ir.D(int64(1 + choose(5))) }
+	t, tokens, k, hidden, width := []dtype.Type{dtype.F32, dtype.BF16}[choose(2)], size(), size(), size(), size()
+	var d ir.Dist
+	if m.TP > 1 {
+		d = ir.Shard(2, m.TP)
+	}
+	param := func(kind ir.Kind, t ir.Type) *ir.Value {
+		name := fmt.Sprint("mixture", len(m.Entry().Params))
+		src := ir.Source{}
+		if kind == ir.Weight {
+			src.Tensor = name
+		}
+		return b.Param(kind, name, t, src)
+	}
+	var list []*ir.Value
+	for range banks {
+		e := size()
+		list = append(list, param(ir.Weight, ir.T(t, e, ir.D(2), width, hidden).With(d)), param(ir.Weight, ir.T(t, e, hidden, width).With(d)))
+	}
+	y := b.MoE(param(ir.Host, ir.T(t, tokens, hidden)), param(ir.Host, ir.T(dtype.I32, tokens, k)), param(ir.Host, ir.T(t, tokens, k)), list...)
+	if m.TP > 1 {
+		y = b.AllReduce(y)
+	}
+	return y
+}
+
+// lured says how a pass with a lure runs; the zero value is as by itself.
+type lured struct {
+	options []string // one run of all modules for each
+	params  passes.Params
+	// bound is on differences, relative to the largest magnitude, of a pass that is not
+	// exact.
+	bound float64
+}
+
+var runs = map[string]lured{
+	"fuse-elementwise": {bound: 1. / 128}, // a rounding to bf16 less
+	// Sums of parts, or what experts give, are rounded to bf16.
+	"split-experts": {params: passes.Params{ExpertsPerNode: 2}, bound: 1. / 64},
+	"expand-moe": {
+		params: passes.Params{MoE: passes.GatheredExperts}, bound: 1. / 64,
+		options: []string{"", "{form=pairs,bytes=100}", "{form=all,bytes=100}", "{form=sorted,rows=2,bytes=100}"},
 	},
 }
 
@@ -159,52 +214,59 @@ func TestTranslationValidation(t *testing.T) {
 		} else if !slices.Contains(ofAttention, p.Name) {
 			continue
 		}
-		t.Run(p.Name, func(t *testing.T) {
-			drawn, fired, compared := 0, 0, 0
-			rapid.Check(t, func(t *rapid.T) {
-				drawn++
-				changed, same := check(t, &p)
-				if changed {
-					fired++
-				}
-				if changed && same {
-					compared++
+		run := runs[p.Name]
+		if run.options == nil {
+			run.options = []string{""}
+		}
+		for _, options := range run.options {
+			t.Run(p.Name+options, func(t *testing.T) {
+				drawn, fired, compared := 0, 0, 0
+				rapid.Check(t, func(t *rapid.T) {
+					drawn++
+					changed, same := check(t, &p, options, run)
+					if changed {
+						fired++
+					}
+					if changed && same {
+						compared++
+					}
+				})
+				t.Logf("%d modules, fired on %d (%d %%), of which %d interpreted", drawn, fired, 100*fired/drawn, compared)
+				if !t.Failed() {
+					require.GreaterOrEqual(t, drawn, modules)
+					require.Greater(t, 10*fired, 3*drawn, "the pass fires too seldom for this to say much")
+					require.Greater(t, 2*compared, fired, "most modules can be interpreted")
 				}
 			})
-			t.Logf("%d modules, fired on %d (%d %%), of which %d interpreted", drawn, fired, 100*fired/drawn, compared)
-			if !t.Failed() {
-				require.GreaterOrEqual(t, drawn, modules)
-				require.Greater(t, 10*fired, 3*drawn, "the pass fires too seldom for this to say much")
-				require.Greater(t, 2*compared, fired, "most modules can be interpreted")
-			}
-		})
+		}
 	}
 }
 
 // onLures runs a pass on a random module with lures.
-func onLures(t *rapid.T, p *passes.Pass) (changed, compared bool) {
-	pipeline, err := passes.Parse(p.Name)
+func onLures(t *rapid.T, p *passes.Pass, options string, run lured) (changed, compared bool) {
+	text, stage := p.Name+options, passes.Family
+	if p.Stages == passes.Bucket {
+		text, stage = "outline-segments,"+text, passes.Bucket
+	}
+	pipeline, err := passes.Parse(text)
 	require.NoError(t, err)
 	before := ir.DrawLured(t, lures[p.Name], p.Inexact)
 	require.NoError(t, ir.Verify(before))
 	after := before.Clone()
-	require.NoError(t, passes.NewManager(passes.Config{Pipeline: pipeline, Honest: true}).Run(t.Context(), "", after))
+	require.NoError(t, passes.NewManager(passes.Config{Pipeline: pipeline.Stage(stage), Params: run.params, Honest: true}).Run(t.Context(), "", after))
 	env := map[string]int64{"q": rapid.Int64Range(2, 4).Draw(t, "q"), "sym": rapid.Int64Range(1, 3).Draw(t, "sym")}
 	if before.String() == after.String() {
 		return false, false
 	}
-	atol := 0.0
-	switch {
-	case p.Name == "fuse-elementwise":
-		atol = 1.0 / 128 // a rounding to bf16 less
-	case p.Inexact:
-		atol = 1e-4
+	bound := 0.0
+	if p.Inexact {
+		bound = cmp.Or(run.bound, 1e-4)
 	}
-	return true, same(t, before, after, env, atol)
+	return true, same(t, before, after, env, bound)
 }
 
 // onAttention runs a pass on random attention.
-func onAttention(t *rapid.T, p *passes.Pass) (changed, compared bool) {
+func onAttention(t *rapid.T, p *passes.Pass, _ string, _ lured) (changed, compared bool) {
 	c := drawAttentionCase(t, p.Name)
 	if c == nil {
 		return false, false
@@ -217,10 +279,10 @@ func onAttention(t *rapid.T, p *passes.Pass) (changed, compared bool) {
 }
 
 // same interprets two modules on the same random inputs and compares their bits, or,
-// after a pass that is not exact, whether they are within atol of the largest number;
+// after a pass that is not exact, whether they are within bound of the largest magnitude, times it;
 // false if the first cannot be interpreted, as when an index is outside.
-func same(t *rapid.T, before, after *ir.Module, env map[string]int64, atol float64) bool {
-	specials := rapid.Bool().Draw(t, "specials") && atol == 0
+func same(t *rapid.T, before, after *ir.Module, env map[string]int64, bound float64) bool {
+	specials := rapid.Bool().Draw(t, "specials") && bound == 0
 	args, err := interp.RandomArgs(before, before.Entry(), env, rapid.Uint64().Draw(t, "seed"), interp.RandomOptions{Specials: specials})
 	require.NoError(t, err)
 	opt := interp.Options{MaxElems: 1 << 16}
@@ -239,7 +301,10 @@ func same(t *rapid.T, before, after *ir.Module, env map[string]int64, atol float
 	}
 	got, err := interp.Run(t.Context(), after, after.Entry(), env, args, opt)
 	require.NoError(t, err, "before:\n%s\nafter:\n%s", before, after)
-	require.NoError(t, interp.Same(got, want, atol*largest(want, "")), "before:\n%s\nafter:\n%s", before, after)
+	if bound > 0 {
+		bound *= largest(want, "")
+	}
+	require.NoError(t, interp.Same(got, want, bound), "before:\n%s\nafter:\n%s", before, after)
 	return true
 }
 

@@ -875,7 +875,7 @@ func (v ShortConvOp) Taps() *Value {
 	return v.Op.Args[1]
 }
 
-// MoE builds moe: y_t = Σ_j weights[t,j] · w2[e] · (silu(g) ∘ u) with [g, u] = w13[e] · x_t, e = experts[t,j]. Experts are numbered through all banks, each of which is a w13 [E, 2, I, H], gate then up, and a w2 [E, H, I].
+// MoE builds moe: y_t = Σ_j weights[t,j] · w2[e] · (silu(g) ∘ u) with [g, u] = w13[e] · x_t, e = experts[t,j]. Experts are numbered through all banks, each of which is a w13 [E, 2, I, H], gate then up, and a w2 [E, H, I]. They are all there are, unless first says which the first of them is: choices of others then add nothing.
 func (bd *Builder) MoE(x *Value, experts *Value, weights *Value, banks ...*Value) *Value {
 	return bd.op("moe", append([]*Value{x, experts, weights}, banks...))[0]
 }

@@ -532,7 +532,10 @@ func (g *gen) build(def *ops.Op) {
 			banks = append(banks, g.param(T(t, e, D(2), i, h).With(d)), g.param(T(t, e, h, i).With(d)))
 			e = g.size()
 		}
-		b.MoE(g.like(t, rows, h), g.like(dtype.I32, rows, k), g.like(t, rows, k), banks...)
+		y := b.MoE(g.like(t, rows, h), g.like(dtype.I32, rows, k), g.like(t, rows, k), banks...)
+		if g.chance("part", 40) {
+			y.Def.Attrs = append(y.Def.Attrs, intAttr("first", int64(g.intn("first", 3))))
+		}
 	case "sdpa", "sdpa_stats":
 		t, heads, group, rows, keys, dim := g.dtypeFor(ops.AnyFloat), g.size(), g.size(), g.size(), g.size(), g.size()
 		d := g.dist(1)

@@ -42,6 +42,9 @@ type Deployment struct {
 	MaskBudget   string `yaml:"mask_budget"`    // bytes of a layer's masks that are alive at once, as 512MiB
 	SubBlockRows int    `yaml:"sub_block_rows"` // most rows of a sub-block of attention
 
+	MoE               string `yaml:"moe"`                  // form of experts: auto, fused or gather
+	MoEExpertsPerNode int    `yaml:"moe_experts_per_node"` // most experts of one fused node; default: all
+
 	Precision string  `yaml:"precision"` // bf16, f32 or both
 	Embedding string  `yaml:"embedding"` // replicated or sharded
 	Buckets   Buckets `yaml:"buckets"`
@@ -55,6 +58,11 @@ type Buckets struct {
 	Strategy string `yaml:"strategy"` // exp or file
 	Path     string `yaml:"path"`     // strategy file: the list, relative to the deployment
 }
+
+// auto is the form of experts that the target is best at. The only one there is has a
+// node of experts, whose operands are laid out as weights are, so it is that one; a
+// target without such a node would gather.
+const auto = "auto"
 
 // Precision sets of a bundle.
 const (
@@ -80,6 +88,7 @@ func parseDeployment(path string, src []byte) (*Deployment, error) {
 	d := &Deployment{
 		Target: "gaudi2", TensorParallel: 1, MaxNumSeqs: 16, BlockSize: 128, MaxBatchedTokens: 2048,
 		Attention: passes.Banded, Far: passes.FarMask, MaskBudget: "512MiB", SubBlockRows: 1024,
+		MoE:       auto,
 		Precision: BF16, Embedding: "replicated", Buckets: Buckets{Strategy: "exp"},
 		src: src, path: path,
 	}
@@ -269,6 +278,7 @@ func (d *Deployment) check() error {
 		{"target", d.Target, "gaudi2"},
 		{"attention", d.Attention, "plain, masked, banded"},
 		{"far", d.Far, "mask, exact, tiled"},
+		{"moe", d.MoE, "auto, fused, gather"},
 		{"precision", d.Precision, "bf16, f32, both"},
 		{"embedding", d.Embedding, "replicated, sharded"},
 		{"buckets.strategy", d.Buckets.Strategy, strategies},
@@ -315,6 +325,14 @@ func (d *Deployment) checkNumbers() error {
 	if d.SubBlockRows < 1 {
 		return d.at("sub_block_rows", "%d, want a number from 1", d.SubBlockRows)
 	}
+	if d.has("moe_experts_per_node") {
+		if d.MoEExpertsPerNode < 1 {
+			return d.at("moe_experts_per_node", "%d, want a number from 1", d.MoEExpertsPerNode)
+		}
+		if d.MoE == passes.GatheredExperts {
+			return d.at("moe_experts_per_node", "moe: gather uses no node of experts; leave the key out or say moe: fused")
+		}
+	}
 	m := d.manifest()
 	err := m.Check()
 	if err == nil {
@@ -355,8 +373,13 @@ func (d *Deployment) options(precision string) inkling.Options {
 // params are what passes may rely on.
 func (d *Deployment) params() passes.Params {
 	budget, _ := passes.ParseBytes(d.MaskBudget) // was checked
+	moe := d.MoE
+	if moe == auto {
+		moe = passes.FusedExperts
+	}
 	return passes.Params{
 		Attention: d.Attention, Far: d.Far, MaskBudget: int(budget), SubBlockRows: d.SubBlockRows,
+		MoE: moe, ExpertsPerNode: d.MoEExpertsPerNode,
 		Target: d.Target, BlockSize: d.BlockSize, Blocks: d.KVBlocks, MaxModelLen: d.MaxModelLen, MaxNumSeqs: d.MaxNumSeqs,
 		MaxBatchedTokens: d.MaxBatchedTokens,
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"quill/passes"
 )
 
 const small = `model: ../nano-small
@@ -45,6 +47,21 @@ func TestModelIsRelativeToTheFile(t *testing.T) {
 	require.Equal(t, "/models/x", d.ModelDir())
 }
 
+// The form of experts is the target's, unless the file names one.
+func TestFormOfExperts(t *testing.T) {
+	for text, want := range map[string]passes.Params{
+		"":                        {MoE: passes.FusedExperts},
+		"moe: auto":               {MoE: passes.FusedExperts},
+		"moe_experts_per_node: 3": {MoE: passes.FusedExperts, ExpertsPerNode: 3},
+		"moe: gather":             {MoE: passes.GatheredExperts},
+	} {
+		d, err := deployment(t, small+text+"\n")
+		require.NoError(t, err)
+		p := d.params()
+		require.Equal(t, want, passes.Params{MoE: p.MoE, ExpertsPerNode: p.ExpertsPerNode}, text)
+	}
+}
+
 func TestBadDeployments(t *testing.T) {
 	for _, c := range []struct{ name, from, to, want string }{
 		{"unknown key", "max_num_seqs: 4", "max_seqs: 4", `line 4: unknown key "max_seqs"; keys are model, target, tensor_parallel, max_model_len, max_num_seqs`},
@@ -73,6 +90,9 @@ func TestBadDeployments(t *testing.T) {
 		{"mask budget", "block_size: 16", "block_size: 16\nmask_budget: lots", `mask_budget: "lots" is not a number of bytes from 1`},
 		{"no mask budget", "block_size: 16", "block_size: 16\nmask_budget: 0", `mask_budget: "0" is not a number of bytes from 1`},
 		{"no rows", "block_size: 16", "block_size: 16\nsub_block_rows: 0", `sub_block_rows: 0, want a number from 1`},
+		{"moe", "block_size: 16", "block_size: 16\nmoe: dense", `line 6: moe: "dense" is not one of auto, fused, gather`},
+		{"no experts a node", "block_size: 16", "block_size: 16\nmoe_experts_per_node: 0", `line 6: moe_experts_per_node: 0, want a number from 1`},
+		{"experts of no node", "block_size: 16", "block_size: 16\nmoe: gather\nmoe_experts_per_node: 4", `line 7: moe_experts_per_node: moe: gather uses no node of experts`},
 		{"embedding", "block_size: 16", "block_size: 16\nembedding: split", `embedding: "split"`},
 		{"strategy", "block_size: 16", "block_size: 16\nbuckets: {strategy: lin}", `buckets.strategy: "lin"`},
 		{"file without path", "block_size: 16", "block_size: 16\nbuckets: {strategy: file}", "strategy file needs path"},

@@ -57,8 +57,8 @@ import (
 // other last bits.
 //
 // It does not fire on a router of another kind, where an inner value has other
-// readers, or where the two sums meet only after a reduction; collapse-reduces makes
-// them meet before.
+// readers, where the two sums meet only after a reduction (collapse-reduces makes
+// them meet before), or where experts are to be gathered, which is from one bank.
 var joinExpertsPass = Pass{
 	Name:     "join-experts",
 	Summary:  "makes shared experts ones of the routed bank that every token chooses",
@@ -70,7 +70,7 @@ var joinExpertsPass = Pass{
 }
 
 func joinExperts(c *Context, m *ir.Module) (bool, error) {
-	if m.Level == ops.Plan {
+	if m.Level == ops.Plan || c.Params.MoE == GatheredExperts {
 		return false, nil
 	}
 	return applyPatterns(c, m, []pattern{{"sum of routed and shared experts", []string{"add"}, routedAndShared}})

@@ -15,7 +15,7 @@ import (
 // segment is a run of ops between two collectives or graph breaks; weights,
 // state and what crosses its border become parameters, so that the segments of
 // equal layers are equal and are kept once. Constants become weights that are
-// filled at load: a recipe holds none.
+// filled at load.
 //
 // Before:
 //

@@ -22,6 +22,7 @@ func (p *Params) numbers() []number {
 		{"max_batched_tokens", &p.MaxBatchedTokens},
 		{"mask_budget", &p.MaskBudget},
 		{"sub_block_rows", &p.SubBlockRows},
+		{"moe_experts_per_node", &p.ExpertsPerNode},
 	}
 }
 
@@ -37,6 +38,7 @@ func (p *Params) words() []word {
 		{"target", &p.Target, nil},
 		{"attention", &p.Attention, []string{Plain, Masked, Banded}},
 		{"far", &p.Far, []string{FarMask, FarExact, FarTiled}},
+		{"moe", &p.MoE, []string{FusedExperts, GatheredExperts}},
 	}
 }
 

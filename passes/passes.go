@@ -84,6 +84,10 @@ type Params struct {
 	Attention, Far string
 	MaskBudget     int // bytes of the masks of a layer that are alive at once
 	SubBlockRows   int // rows of a sub-block of attention
+
+	// MoE is the form of experts: [FusedExperts] or [GatheredExperts].
+	MoE            string
+	ExpertsPerNode int // most experts of one fused op
 }
 
 // Forms of attention, as deployments spell them.
@@ -95,6 +99,12 @@ const (
 	FarMask  = "mask"  // one op, whose mask hides what holds no token
 	FarExact = "exact" // ops of whole blocks without a mask
 	FarTiled = "tiled" // products, sums and exponentials
+)
+
+// Forms of experts, as deployments spell them.
+const (
+	FusedExperts    = "fused"  // one op
+	GatheredExperts = "gather" // products with matrices that are gathered
 )
 
 // Context is what a pass gets beside the module.

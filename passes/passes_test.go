@@ -92,9 +92,15 @@ func TestDocumentedExamples(t *testing.T) {
 		header := exampleHeaders[p.Name]
 		m, err := ir.VerifyText(file, []byte(header[0]+before+header[1]))
 		require.NoError(t, err)
-		require.NoError(t, NewManager(Config{Pipeline: Pipeline{{Pass: &p}}}).Run(t.Context(), "", m))
+		require.NoError(t, NewManager(Config{Pipeline: Pipeline{{Pass: &p}}, Params: exampleParams[p.Name]}).Run(t.Context(), "", m))
 		require.Equal(t, lines(after), lines(opsOf(m.Entry(), m)))
 	}
+}
+
+// exampleParams are what a deployment must say for an example.
+var exampleParams = map[string]Params{
+	"split-experts": {ExpertsPerNode: 2},
+	"expand-moe":    {MoE: GatheredExperts},
 }
 
 // exampleHeaders complete the examples to modules.
@@ -112,6 +118,18 @@ func @f(
   weight %s13: f32[1, 2, 6, 8] = "s13", weight %s2: f32[1, 8, 6] = "s2"
 ) -> (output y: f32[3, 8]) {
 `, `  return %26
+}`},
+	"split-experts": {`module @example {level = model, tp = 1}
+func @f(
+  input %x: f32[3, 8], input %e: i32[3, 2], input %w: f32[3, 2], weight %w13: f32[3, 2, 6, 8] = "w13", weight %w2: f32[3, 8, 6] = "w2"
+) -> () {
+`, `  return
+}`},
+	"expand-moe": {`module @example {level = fused, tp = 1}
+func @f(
+  input %x: f32[1, 8], input %e: i32[1, 2], input %w: f32[1, 2], weight %w13: f32[6, 2, 4, 8] = "w13", weight %w2: f32[6, 8, 4] = "w2"
+) -> () {
+`, `  return
 }`},
 	"fuse-qkvr": {`module @example {level = model, tp = 2}
 func @f(

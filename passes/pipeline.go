@@ -30,9 +30,11 @@ func Passes() Table {
 		dcePass,
 		collapsePass,
 		joinExpertsPass,
+		splitExpertsPass,
 		localWindowPass,
 		outlinePass,
 		subBlockPass,
+		expandMoEPass,
 	}
 }
 
@@ -42,8 +44,8 @@ func Passes() Table {
 // dce removes what all of them have left unused, so that no segment computes it.
 // Sizes that are known only in a bucket make more reshapes and slices do nothing,
 // and more ops equal.
-const pipeline = "collapse-reduces,join-experts,fuse-qkvr,local-window,fold,fuse-rel-bias,band-split,hoist-conv-history,fuse-elementwise,canonicalize,hoist-step-invariant,cse,dce," +
-	outline + ",sub-block,canonicalize,cse,dce"
+const pipeline = "collapse-reduces,join-experts,split-experts,fuse-qkvr,local-window,fold,fuse-rel-bias,band-split,hoist-conv-history,fuse-elementwise,canonicalize,hoist-step-invariant,cse,dce," +
+	outline + ",sub-block,expand-moe,canonicalize,cse,dce"
 
 // Default is the pipeline that compiling runs unless told otherwise.
 func Default() Pipeline {

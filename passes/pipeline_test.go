@@ -170,10 +170,10 @@ func TestTable(t *testing.T) {
 }
 
 func TestParams(t *testing.T) {
-	p := Params{Target: "gaudi2", BlockSize: 128, Blocks: 7, MaxModelLen: 99, MaxNumSeqs: 4, MaxBatchedTokens: 64, Attention: Banded, Far: FarTiled, MaskBudget: 5, SubBlockRows: 6}
+	p := Params{Target: "gaudi2", BlockSize: 128, Blocks: 7, MaxModelLen: 99, MaxNumSeqs: 4, MaxBatchedTokens: 64, Attention: Banded, Far: FarTiled, MaskBudget: 5, SubBlockRows: 6, MoE: GatheredExperts, ExpertsPerNode: 8}
 	require.Equal(t, []string{
-		"target=gaudi2", "attention=banded", "far=tiled", "block_size=128", "kv_blocks=7", "max_model_len=99", "max_num_seqs=4", "max_batched_tokens=64",
-		"mask_budget=5", "sub_block_rows=6",
+		"target=gaudi2", "attention=banded", "far=tiled", "moe=gather", "block_size=128", "kv_blocks=7", "max_model_len=99", "max_num_seqs=4", "max_batched_tokens=64",
+		"mask_budget=5", "sub_block_rows=6", "moe_experts_per_node=8",
 	}, p.Texts())
 	var q Params
 	for _, s := range p.Texts() {
@@ -183,6 +183,6 @@ func TestParams(t *testing.T) {
 	require.Empty(t, Params{}.Texts())
 	require.EqualError(t, q.Set("block_size"), `parameter "block_size" is not of the form key=value`)
 	require.EqualError(t, q.Set("block_size=0"), `parameter block_size is "0", want a number from 1`)
-	require.ErrorContains(t, q.Set("size=3"), `there is no parameter "size"; there are target, attention, far, block_size`)
+	require.ErrorContains(t, q.Set("size=3"), `there is no parameter "size"; there are target, attention, far, moe, block_size`)
 	require.EqualError(t, q.Set("far=away"), `parameter far is "away", want one of mask, exact, tiled`)
 }

@@ -410,7 +410,7 @@ func (n *rowBlock) scalar(v *ir.Value) *ir.Value {
 }
 
 // joined is attention of the keys of all parts, with statistics or not. It needs
-// no constants, which a segment cannot make.
+// no constants, which would become weights that have no place.
 func (n *rowBlock) joined(stats bool, parts ...[]*ir.Value) []*ir.Value {
 	t := parts[0][0].Type.DType
 	wide := func(p []*ir.Value) attended { return attended{n.wide(p[0]), n.wide(p[1]), p[2]} }

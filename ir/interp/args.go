@@ -155,6 +155,9 @@ func indexed(o *ir.Op, operand int, env map[string]int64) int64 {
 			}
 			n += bank
 		}
+		if o.Attr("first") != nil {
+			n += o.Int("first")
+		}
 		return n
 	case "embedding":
 		n, err := x.Shape[0].Eval(env)

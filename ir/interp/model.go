@@ -53,15 +53,22 @@ func shortConv(_ attrs, in []*Tensor) ([]*Tensor, error) {
 // moe rounds to the type, in this order: g and u (sums over H), silu(g)·u, each
 // expert's output (sums over I), and the weighted sum over the experts, taken in
 // ascending expert number and, for one that is named twice, in order of j.
-func moe(_ attrs, in []*Tensor) ([]*Tensor, error) {
+func moe(a attrs, in []*Tensor) ([]*Tensor, error) {
 	x, experts, weights := in[0], in[1], in[2]
 	h, width, k := int(x.Shape[1]), int(in[3].Shape[2]), int(experts.Shape[1])
 	gateUps, downs := in[3].F, in[4].F // of all experts
 	for i := 5; i < len(in); i += 2 {
 		gateUps, downs = slices.Concat(gateUps, in[i].F), slices.Concat(downs, in[i+1].F)
 	}
+	count, first, part := int(in[3].Shape[0]), 0, a.op.Attr("first") != nil
+	for i := 5; i < len(in); i += 2 {
+		count += int(in[i].Shape[0])
+	}
+	if part {
+		first = int(a.op.Int("first"))
+	}
 	for i := range experts.I {
-		if err := inside("expert", experts, i, len(downs)/(h*width)); err != nil {
+		if err := inside("expert", experts, i, count); err != nil && !part {
 			return nil, err
 		}
 	}
@@ -71,7 +78,10 @@ func moe(_ attrs, in []*Tensor) ([]*Tensor, error) {
 		token := x.F[t*h : (t+1)*h]
 		sum := make([]float64, h)
 		for _, j := range ascending(experts.I[t*k : (t+1)*k]) {
-			e, weight := int(experts.I[t*k+j]), float64(weights.F[t*k+j])
+			e, weight := int(experts.I[t*k+j])-first, float64(weights.F[t*k+j])
+			if e < 0 || e >= count {
+				continue
+			}
 			gate := gateUps[e*2*width*h:][:width*h]
 			up := gateUps[(e*2+1)*width*h:][:width*h]
 			for i := range act {

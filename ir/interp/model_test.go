@@ -127,7 +127,16 @@ func TestMoE(t *testing.T) {
 			f32(sh(3, 2, 1, 1), 64, 1.0/64, 64, 1.0/64, 64, 1.0/64),
 			f32(sh(3, 1, 1), big, 1, -big),
 		), in(f32(sh(1, 1), 0))},
+		// Of experts 1 and 2 only: choices of 0 and 3 add nothing, and no number of theirs
+		// is looked at.
+		{"a part of the experts", op + " {first = 1}", in(
+			f32(sh(2, 1), 1, 1), i32(sh(2, 3), 0, 2, 1, 3, 3, 1), f32(sh(2, 3), nan, 1, 1, inf, 5, 2),
+			f32(sh(2, 2, 1, 1), 64, 1.0/64, 64, 1.0/64),
+			f32(sh(2, 1, 1), 3, 4),
+		), in(f32(sh(2, 1), 7, 6))},
 	})
+	_, err := eval(t, op, f32(sh(1, 1), 1), i32(sh(1, 1), 1), f32(sh(1, 1), 1), f32(sh(1, 2, 1, 1), 1, 1), f32(sh(1, 1, 1), 1))
+	require.ErrorContains(t, err, "expert 1 at [0 0] is outside 0…0")
 }
 
 const embeddingText = `module @m {tp = 4}

@@ -183,11 +183,12 @@ var Table = []Op{
 		Results:  []string{"y"}, Example: "%y2 = short_conv %x, %taps",
 	},
 	{
-		Name: "moe", Summary: "y_t = Σ_j weights[t,j] · w2[e] · (silu(g) ∘ u) with [g, u] = w13[e] · x_t, e = experts[t,j]. Experts are numbered through all banks, each of which is a w13 [E, 2, I, H], gate then up, and a w2 [E, H, I].", Dist: DistMoE, Levels: everywhere, Traits: Pure,
+		Name: "moe", Summary: "y_t = Σ_j weights[t,j] · w2[e] · (silu(g) ∘ u) with [g, u] = w13[e] · x_t, e = experts[t,j]. Experts are numbered through all banks, each of which is a w13 [E, 2, I, H], gate then up, and a w2 [E, H, I]. They are all there are, unless first says which the first of them is: choices of others then add nothing.", Dist: DistMoE, Levels: everywhere, Traits: Pure,
 		Operands: []Operand{
 			operand("x", AnyFloat, "[T, H]"), operand("experts", I32, "[T, k]"), operand("weights", AnyFloat, "[T, k]"),
 			{Name: "bank", Elem: AnyFloat, Doc: "w13, w2, w13, w2, …", Variadic: true},
 		},
+		Attrs:   []Attr{{Name: "first", Type: Int, Optional: true, Doc: "number of the first expert of the banks"}},
 		Results: []string{"y"}, Example: "%y2 = moe %h, %e, %p, %w13, %w2",
 	},
 	{

@@ -175,9 +175,14 @@ func (e *emitter) view(o *ir.Op) (bool, error) {
 	if _, stored := e.slots[v]; stored || v.Type.Rank() > maxRank {
 		return false, nil // a result is written where it belongs
 	}
+	skipped := int64(0) // bytes of the operands before the result
 	switch {
 	case o.Name() == "reshape":
 	case o.Name() == "concat" && o.Int("axis") == 0:
+	case o.Name() == "slice" && o.Int("axis") == 0 && ofWeight(o.Args[0]):
+		start, _ := o.Attr("start").Dim.Const()
+		x := e.r.Tensors[e.tensors[o.Args[0]]]
+		skipped = start * (x.Bytes() / x.Dims[len(x.Dims)-1])
 	default:
 		return false, nil
 	}
@@ -185,12 +190,21 @@ func (e *emitter) view(o *ir.Op) (bool, error) {
 		return false, nil
 	}
 	at := e.slots[o.Args[0]]
+	at.Offset += skipped
 	t, err := e.persistent(fmt.Sprintf("v%d", len(e.r.Tensors)), v.Type, at)
 	if err != nil {
 		return false, err
 	}
 	e.tensors[v], e.slots[v], e.views[v] = t, at, true
 	return true, nil
+}
+
+// ofWeight reports whether a value that lies in parameters lies in a weight.
+func ofWeight(v *ir.Value) bool {
+	for v.Param == nil && len(v.Def.Args) > 0 {
+		v = v.Def.Args[0]
+	}
+	return v.Param != nil && v.Param.Kind == ir.Weight
 }
 
 // adjacent reports whether values lie in parameters, one behind the other.

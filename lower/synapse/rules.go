@@ -25,6 +25,7 @@ var rules = map[string]rule{
 	"select":     selectRule,
 	"cast":       castRule,
 	"iota":       iotaRule,
+	"const":      constRule,
 
 	"reshape": func(e *emitter, o *ir.Op, outs []int) error {
 		e.node("reshape", nil, []int{e.arg(o, 0)}, outs)
@@ -106,6 +107,11 @@ func (e *emitter) cast(x, y int) {
 	}
 	e.node(fmt.Sprintf("cast_%s_to_%s", e.dtype(x), e.dtype(y)),
 		params("ns_CastKernel::Params", intField("round_mode", recipes.I32, 0)), []int{x}, []int{y})
+}
+
+func constRule(e *emitter, o *ir.Op, outs []int) error {
+	e.fill(outs[0], o.Attr("value").Float)
+	return nil
 }
 
 func iotaRule(e *emitter, o *ir.Op, outs []int) error {
@@ -366,9 +372,13 @@ func (e *emitter) convUnrolled(x, w int, taps int64, out []int64) int {
 // into the weights' section, so nothing is copied.
 func moeRule(e *emitter, o *ir.Op, outs []int) error {
 	for _, v := range o.Args[3:] {
-		if v.Param == nil {
+		if !e.views[v] {
 			return fmt.Errorf("expert weights are computed in the segment; want them as stored")
 		}
+	}
+	lowest := int64(0)
+	if o.Attr("first") != nil {
+		lowest = o.Int("first")
 	}
 	in := []int{e.arg(o, 0), e.arg(o, 1), e.arg(o, 2)}
 	experts := int64(0)
@@ -390,7 +400,7 @@ func moeRule(e *emitter, o *ir.Op, outs []int) error {
 	experts /= 2
 	e.node(e.typed("moe", outs[0]), params("ns_MoeKernel::ParamsV2",
 		recipes.Field{Name: "activation", Type: recipes.Enum, Sym: "silu"},
-		intField("experts_min", recipes.I32, 0), intField("experts_max", recipes.I32, experts-1),
+		intField("experts_min", recipes.I32, lowest), intField("experts_max", recipes.I32, lowest+experts-1),
 		recipes.Field{Name: "flags", Type: recipes.Enum, Sym: "MOE_FLAGS_PERMUTED_WEIGHTS|MOE_FLAGS_FUSED_GEMM"}), in, outs)
 	return nil
 }
@@ -452,12 +462,17 @@ func embeddingRule(e *emitter, o *ir.Op, outs []int) error {
 // constant is a one-element tensor.
 func (e *emitter) constant(t dtype.Type, v int64) int {
 	c := e.temp(t, 1)
-	f := intField("value", recipes.I32, v)
-	if t.IsFloat() {
+	e.fill(c, float64(v))
+	return c
+}
+
+// fill sets all elements of a tensor.
+func (e *emitter) fill(t int, v float64) {
+	f := intField("value", recipes.I32, int64(v))
+	if e.dtype(t).IsFloat() {
 		f = recipes.Field{Name: "value", Type: recipes.F32, Float: float32(v)}
 	}
-	e.node(e.typed("constant", c), params("ns_ConstantKernel::Params", f), nil, []int{c})
-	return c
+	e.node(e.typed("constant", t), params("ns_ConstantKernel::Params", f), nil, []int{t})
 }
 
 func kvReadRule(e *emitter, o *ir.Op, outs []int) error {

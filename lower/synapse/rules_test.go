@@ -11,12 +11,11 @@ import (
 )
 
 // Every op that a segment can hold has a Synapse form, and no rule is left of
-// an op that is gone. Constants never reach a segment, collectives stand
-// between segments.
+// an op that is gone. Collectives stand between segments.
 func TestEveryOpHasARule(t *testing.T) {
 	for i := range ops.Table {
 		o := &ops.Table[i]
-		want := o.Levels&ops.Fused != 0 && !o.Has(ops.Collective) && o.Name != "const"
+		want := o.Levels&ops.Fused != 0 && !o.Has(ops.Collective)
 		_, ok := rules[o.Name]
 		require.Equal(t, want, ok, o.Name)
 	}
@@ -127,6 +126,61 @@ func @f(input %t: i32[3]) -> (output y: i32[3]) {
 		require.Equal(t, []int64{6, 8}, down.Dims)
 		require.Equal(t, int64(e*8*6*2), down.Offset)
 	}
+}
+
+// A part of a bank is no copy, nor is one that begins in a bank and ends in another.
+// The node says which experts it has.
+func TestPartsOfBanksAreViews(t *testing.T) {
+	r, err := emit(t, `module @m {level = plan, tp = 1}
+func @seg(temp %x: bf16[3, 8], temp %e: i32[3, 2], temp %p: bf16[3, 2], weight %w13: bf16[5, 2, 6, 8], weight %w2: bf16[5, 8, 6], weight %s13: bf16[2, 2, 6, 8], weight %s2: bf16[2, 8, 6]) -> (temp r0: bf16[3, 8]) {
+  %0 = slice %w13 {axis = 0, start = 3, stop = 5}
+  %1 = slice %w2 {axis = 0, start = 3, stop = 5}
+  %2 = slice %s13 {axis = 0, start = 0, stop = 1}
+  %3 = slice %s2 {axis = 0, start = 0, stop = 1}
+  %4 = moe %x, %e, %p, %0, %1, %2, %3 {first = 3}
+  return %4
+}
+func @f(input %t: i32[3]) -> (output y: i32[3]) {
+  return %t
+}
+`)
+	require.NoError(t, err)
+	require.Len(t, r.Nodes, 1)
+	n := r.Nodes[0]
+	low, _ := n.Params.Int("experts_min")
+	high, _ := n.Params.Int("experts_max")
+	require.Equal(t, []int64{3, 5}, []int64{low, high})
+	var places [][2]int64 // section and offset in matrices
+	for i, in := range n.In[3:] {
+		v := r.Tensors[in]
+		places = append(places, [2]int64{int64(v.Section), v.Offset / int64(2*6*8*(2-i/3))})
+	}
+	require.Equal(t, [][2]int64{{3, 3}, {3, 4}, {5, 0}, {4, 3}, {4, 4}, {6, 0}}, places)
+}
+
+// A slice of what is computed, or of an input, is a node.
+func TestSlicesOfWeightsAreViews(t *testing.T) {
+	r, err := emit(t, `module @m {level = plan, tp = 1}
+func @seg(temp %x: f32[4, 8], weight %w: f32[4, 8]) -> (temp r0: f32[2, 8], temp r1: f32[4, 4]) {
+  %0 = slice %x {axis = 0, start = 2, stop = 4}
+  %1 = slice %w {axis = 0, start = 1, stop = 3}
+  %2 = add %0, %1
+  %3 = slice %w {axis = 1, start = 0, stop = 4}
+  %4 = neg %3
+  return %2, %4
+}
+func @f(input %t: i32[3]) -> (output y: i32[3]) {
+  return %t
+}
+`)
+	require.NoError(t, err)
+	var guids []string
+	for _, n := range r.Nodes {
+		guids = append(guids, n.GUID)
+	}
+	require.Equal(t, []string{"slice_axis", "add_fwd_f32", "slice_axis", "neg_fwd_f32"}, guids)
+	part := r.Tensors[r.Nodes[1].In[1]]
+	require.Equal(t, []any{1, int64(32), []int64{8, 2}}, []any{part.Section, part.Offset, part.Dims})
 }
 
 // Attention is one node: no valid lengths beside its mask, no causal flag, and

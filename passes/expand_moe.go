@@ -1,0 +1,338 @@
+package passes
+
+import (
+	"errors"
+	"fmt"
+
+	"quill/ir"
+	"quill/recipes/dtype"
+)
+
+// expandMoEPass computes experts without an op of their own, where the deployment
+// says moe: gather.
+//
+// Before:
+//
+//	%0 = moe %x, %e, %w, %w13, %w2 : f32[1, 8]
+//
+// After:
+//
+//	%0 = reshape %x {shape = [1, 1, 1, 1, 8]} : f32[1, 1, 1, 1, 8]
+//	%1 = gather %w13, %e {axis = 0} : f32[1, 2, 2, 4, 8]
+//	%2 = matmul %0, %1 {dtype = f32, trans_b = true} : f32[1, 2, 2, 1, 4]
+//	%3 = slice %2 {axis = 2, start = 0, stop = 1} : f32[1, 2, 1, 1, 4]
+//	%4 = slice %2 {axis = 2, start = 1, stop = 2} : f32[1, 2, 1, 1, 4]
+//	%5 = silu %3 : f32[1, 2, 1, 1, 4]
+//	%6 = mul %5, %4 : f32[1, 2, 1, 1, 4]
+//	%7 = reshape %6 {shape = [1, 2, 1, 4]} : f32[1, 2, 1, 4]
+//	%8 = gather %w2, %e {axis = 0} : f32[1, 2, 8, 4]
+//	%9 = matmul %7, %8 {dtype = f32, trans_b = true} : f32[1, 2, 1, 8]
+//	%10 = reshape %9 {shape = [1, 2, 8]} : f32[1, 2, 8]
+//	%11 = reshape %w {shape = [1, 1, 2]} : f32[1, 1, 2]
+//	%12 = matmul %11, %10 {dtype = f32, trans_b = false} : f32[1, 1, 8]
+//	%13 = reshape %12 {shape = [1, 8]} : f32[1, 8]
+//
+// It has three forms. With T tokens of k choices each and E experts, they read
+//
+//	pairs    the matrices of each choice, which are gathered: T·k of them, three
+//	         times (read, written, read again)
+//	all      those of all experts, once, and multiply each by all T tokens: what a
+//	         token did not choose is left out of its sum
+//	sorted   choices in the order of their experts, in groups of rows that have one
+//	         expert each: at most (T·k + E·(rows − 1))/rows of them, three times
+//
+// and the one that takes least is used. Where a matrix has so many rows that their
+// product takes longer than the reading (ridge), that counts. So for 256 experts of
+// which each token chooses 6, up to 14 tokens are pairs, and more than some 580 are
+// sorted.
+//
+// Rounding is that of moe: gate, up, activations, what each expert gives, and the sum.
+// The sum of pairs and sorted ones is taken in the order of choices, that of all in the
+// order of experts; the weights of an expert that a token names twice are then added
+// first. Rows of different tokens never meet: rows that fill up a group are those of
+// some choice, and nothing reads what they give. What an expert gives that a token did
+// not choose is hidden by selection, ahead of its last product; its matrix is taken to
+// be finite.
+//
+// Buffers have at most some bytes: gathered matrices, and results of single experts.
+// The latter are all alive at once where choices are sorted, since a token's come from
+// anywhere.
+//
+// It does not fire on sizes that are not numbers yet, on several banks, and on a part
+// of the experts.
+var expandMoEPass = Pass{
+	Name:     "expand-moe",
+	Summary:  "computes experts by products with matrices that are gathered, for moe: gather",
+	Stages:   Bucket,
+	Optional: true,
+	Inexact:  true,
+	After:    []Order{{"sub-block", "cutting a segment would make weights of its constants, for which there is no place by then"}},
+	Options: []Option{
+		{Name: "form", Kind: Choice, Default: "auto", Choices: []string{"auto", "pairs", "all", "sorted"}, Doc: "of all experts; auto takes what costs least"},
+		{Name: "rows", Kind: Int, Default: "128", Doc: "choices of one expert that are computed as one, when sorted"},
+		{Name: "bytes", Kind: Bytes, Default: "256MiB", Doc: "most bytes of gathered matrices, or of results of single experts"},
+	},
+	Run: expandMoE,
+}
+
+// ridge is by how many rows a matrix is multiplied in the time in which it is read: a
+// Gaudi 2 has 432 TFLOP/s in bf16 beside 2.45 TB/s, so 176 multiply-adds an element.
+const ridge = 176
+
+// exactInts is the end of the integers that f32 holds.
+const exactInts = 1 << 24
+
+func expandMoE(c *Context, m *ir.Module) (bool, error) {
+	if c.Params.MoE != GatheredExperts {
+		return false, nil
+	}
+	if n := c.Int("rows"); n < 1 || n >= exactInts {
+		return false, fmt.Errorf("option rows is %d, want 1 to %d", n, exactInts-1)
+	}
+	if c.Int("bytes") < 1 {
+		return false, errors.New("option bytes is 0, want a number from 1")
+	}
+	return applyPatterns(c, m, []pattern{{"experts", []string{"moe"}, gatherExperts}})
+}
+
+func gatherExperts(r *rewriter, o *ir.Op) bool {
+	g := &gatherer{
+		rewriter: r, x: o.Args[0], experts: o.Args[1], weights: o.Args[2], w13: o.Args[3], w2: o.Args[4],
+		dt: o.Args[0].Type.DType, rows: r.ctx.Int("rows"), bytes: r.ctx.Int("bytes"),
+	}
+	if len(o.Args) > 5 || o.Attr("first") != nil {
+		r.ctx.Remark(o.Loc, "not expanded: experts are in several banks, or a part of all")
+		return false
+	}
+	e, w13 := o.Args[1].Type.Shape, o.Args[3].Type.Shape
+	for _, d := range []struct {
+		size ir.Dim
+		n    *int64
+	}{{e[0], &g.tokens}, {e[1], &g.k}, {w13[0], &g.count}, {w13[2], &g.width}, {w13[3], &g.hidden}} {
+		n, ok := d.size.Const()
+		if !ok || n < 1 {
+			r.ctx.Remark(o.Loc, "not expanded: a size is %s", d.size)
+			return false
+		}
+		*d.n = n
+	}
+	switch g.form(r.ctx.Choice("form")) {
+	case "pairs":
+		return r.replace(g.pairs())
+	case "all":
+		return r.replace(g.all())
+	}
+	return r.replace(g.sorted())
+}
+
+// gatherer builds the forms of one op.
+type gatherer struct {
+	*rewriter
+	x, experts, weights, w13, w2    *ir.Value
+	tokens, k, count, width, hidden int64
+	dt                              dtype.Type
+	rows, bytes                     int64
+}
+
+// groups is how many groups of rows choices may need, however they are distributed: each
+// expert that is chosen has one that is not full.
+func (g *gatherer) groups() int64 {
+	pairs := g.tokens * g.k
+	return (pairs + min(g.count, pairs)*(g.rows-1)) / g.rows
+}
+
+// form is the cheapest one, by what an expert's matrices cost to read, unless the
+// option names another.
+func (g *gatherer) form(option string) string {
+	if option == "sorted" && g.groups()*g.rows >= exactInts {
+		option = "auto"
+	}
+	if option != "auto" {
+		return option
+	}
+	pairs, groups := float64(g.tokens*g.k), float64(g.groups())
+	all := float64(g.count) * max(1, float64(g.tokens)/ridge)
+	sorted := groups * max(3, float64(g.rows)/ridge)
+	switch {
+	case 3*pairs <= min(all, sorted):
+		return "pairs"
+	case all <= sorted || groups*float64(g.rows) >= exactInts:
+		return "all"
+	}
+	return "sorted"
+}
+
+// expertBytes are those of an expert's matrices.
+func (g *gatherer) expertBytes() int64 { return 3 * g.width * g.hidden * int64(g.dt.Size()) }
+
+func dimsOf(ns ...int64) []ir.Dim {
+	ds := make([]ir.Dim, len(ns))
+	for i, n := range ns {
+		ds[i] = ir.D(n)
+	}
+	return ds
+}
+
+// parts calls a function for ranges of n things, of which as many are together as have
+// at most so many bytes, and joins what it builds along the first axis.
+func (g *gatherer) parts(n, each int64, build func(a, b int64) *ir.Value) *ir.Value {
+	most := max(1, g.bytes/each)
+	var list []*ir.Value
+	for a := int64(0); a < n; a += most {
+		list = append(list, build(a, min(n, a+most)))
+	}
+	if len(list) == 1 {
+		return list[0]
+	}
+	return g.Concat(0, list...)
+}
+
+func (g *gatherer) outer(v *ir.Value, a, b int64) *ir.Value {
+	if v.Type.Shape[0].Is(b - a) {
+		return v
+	}
+	return g.Slice(v, 0, ir.D(a), ir.D(b))
+}
+
+// activated is silu(gate)·up of products [outer…, 2, rows, I], without that axis.
+func (g *gatherer) activated(x, w13 *ir.Value, outer ...int64) *ir.Value {
+	both := g.Matmul(x, w13, true, g.dt)
+	axis := int64(both.Type.Rank() - 3)
+	gate, up := g.wide(g.Slice(both, axis, ir.D(0), ir.D(1))), g.wide(g.Slice(both, axis, ir.D(1), ir.D(2)))
+	act := g.narrow(g.Mul(g.Silu(gate), up))
+	return g.ReshapeShard(act, len(outer), dimsOf(append(outer, g.width)...)...)
+}
+
+// narrow rounds a value to the type of the op.
+func (g *gatherer) narrow(v *ir.Value) *ir.Value {
+	if v.Type.DType == g.dt {
+		return v
+	}
+	return g.Cast(v, g.dt)
+}
+
+// sum is the weighted sum of tokens a … b−1 over their choices, of which each has a row
+// of y [b − a, k, H].
+func (g *gatherer) sum(y *ir.Value, a, b int64) *ir.Value {
+	w := g.Reshape(g.outer(g.weights, a, b), dimsOf(b-a, 1, g.k))
+	return g.Reshape(g.Matmul(w, y, false, g.dt), dimsOf(b-a, g.hidden))
+}
+
+func (g *gatherer) pairs() *ir.Value {
+	return g.parts(g.tokens, g.k*g.expertBytes(), func(a, b int64) *ir.Value {
+		n, chosen := b-a, g.outer(g.experts, a, b)
+		x := g.Reshape(g.outer(g.x, a, b), dimsOf(n, 1, 1, 1, g.hidden))
+		act := g.activated(x, g.Gather(g.w13, chosen, 0), n, g.k, 1)
+		y := g.Matmul(act, g.Gather(g.w2, chosen, 0), true, g.dt)
+		return g.sum(g.Reshape(y, dimsOf(n, g.k, g.hidden)), a, b)
+	})
+}
+
+// all multiplies by groups of experts. Their sums are taken in f32.
+func (g *gatherer) all() *ir.Value {
+	each := g.Reshape(g.Iota(ir.D(g.count)), dimsOf(g.count, 1, 1))
+	hit := g.Eq(each, g.Reshape(g.experts, dimsOf(1, g.tokens, g.k))) // [E, T, k]
+	zero := g.number(0, dtype.F32, 3)
+	weights := g.ReduceSum(g.Select(hit, g.Reshape(g.wide(g.weights), dimsOf(1, g.tokens, g.k)), zero), 2)
+	chosen := g.Lt(zero, g.ReduceMax(g.Select(hit, g.number(1, dtype.F32, 3), zero), 2))
+	size := int64(g.dt.Size())
+	// Products, activations in both types, results in both types and weighted.
+	bytes := g.tokens * (g.width*(3*size+12) + g.hidden*(size+8))
+	x := g.Reshape(g.x, dimsOf(1, 1, g.tokens, g.hidden))
+	var sum *ir.Value
+	most := max(1, g.bytes/bytes)
+	for a := int64(0); a < g.count; a += most {
+		b := min(g.count, a+most)
+		act := g.activated(x, g.outer(g.w13, a, b), b-a, g.tokens)
+		act = g.Select(g.outer(chosen, a, b), act, g.number(0, g.dt, 3))
+		y := g.wide(g.Matmul(act, g.outer(g.w2, a, b), true, g.dt))
+		part := g.ReduceSum(g.Mul(y, g.outer(weights, a, b)), 0)
+		if sum != nil {
+			part = g.Add(sum, part)
+		}
+		sum = part
+	}
+	return g.Reshape(g.narrow(sum), dimsOf(g.tokens, g.hidden))
+}
+
+// sorted puts choices into groups of one expert.
+func (g *gatherer) sorted() *ir.Value {
+	s := g.sort()
+	row := g.hidden * int64(g.dt.Size())
+	n := g.groups()
+	each := max(g.expertBytes(), g.rows*row)
+	y := g.parts(n, each, func(a, b int64) *ir.Value {
+		expert := g.outer(s.expert, a, b)
+		x := g.Reshape(g.Gather(g.x, g.outer(s.token, a, b), 0), dimsOf(b-a, 1, g.rows, g.hidden))
+		act := g.activated(x, g.Gather(g.w13, expert, 0), b-a, g.rows)
+		return g.Reshape(g.Matmul(act, g.Gather(g.w2, expert, 0), true, g.dt), dimsOf((b-a)*g.rows, g.hidden))
+	})
+	return g.parts(g.tokens, g.k*row, func(a, b int64) *ir.Value {
+		return g.sum(g.Gather(y, g.outer(s.row, a, b), 0), a, b)
+	})
+}
+
+// sorting says where choices are computed.
+type sorting struct {
+	expert *ir.Value // i32 [groups], of each group
+	token  *ir.Value // i32 [groups, rows], of each row of a group; of any token where it only fills up
+	row    *ir.Value // i32 [T, k], of each choice among the rows of all groups
+}
+
+// sort puts choices in the order of their experts, which is stable, and gives each
+// expert as many groups as its choices need, one behind the other. Numbers are integers
+// that f32 holds exactly, so no sum depends on its order.
+//
+//	start    choices of lower experts           begin of an expert's choices when sorted
+//	end      groups of experts up to this one
+//	base     start − rows · (end − own groups)  sorted choice = base + row
+func (g *gatherer) sort() sorting {
+	pairs, n, f32 := g.tokens*g.k, g.groups(), dtype.F32
+	line := dimsOf(1, pairs)
+	order := g.argsort(g.Reshape(g.experts, line), pairs)
+	rank := g.argsort(g.Reshape(order, line), pairs)
+
+	// Predicates as numbers are summed by products where there are many of them.
+	below := g.Lt(g.Reshape(g.experts, dimsOf(pairs, 1)), g.Reshape(g.Iota(ir.D(g.count+1)), dimsOf(1, g.count+1)))
+	starts := g.Matmul(g.Broadcast(g.number(1, dtype.BF16, 2), line), g.indicator(below, dtype.BF16), false, f32)
+	start := g.Slice(starts, 1, ir.D(0), ir.D(g.count))
+	choices := g.Sub(g.Slice(starts, 1, ir.D(1), ir.D(g.count+1)), start)
+	most := (pairs + g.rows - 1) / g.rows
+	full := g.Mul(g.counting(most, most, 1), g.number(float64(g.rows), f32, 2))
+	own := g.ReduceSum(g.indicator(g.Lt(full, choices), f32), 0)
+	upTo := g.Le(g.counting(g.count, g.count, 1), g.counting(g.count, 1, g.count))
+	end := g.Matmul(own, g.indicator(upTo, f32), false, f32)
+	base := g.Sub(start, g.Mul(g.Sub(end, own), g.number(float64(g.rows), f32, 2)))
+	base = g.Reshape(g.Cast(base, dtype.I32), dimsOf(g.count))
+
+	// Groups behind the last one are the last expert's.
+	expert := g.ReduceSum(g.indicator(g.Le(end, g.counting(n, n, 1)), f32), 1)
+	expert = g.Cast(g.Min(expert, g.number(float64(g.count-1), f32, 2)), dtype.I32)
+	expert = g.Reshape(expert, dimsOf(n))
+	at := g.Add(g.Reshape(g.Gather(base, expert, 0), dimsOf(n, 1)), g.Reshape(g.Iota(ir.D(n*g.rows)), dimsOf(n, g.rows)))
+	at = g.Min(at, g.number(float64(pairs-1), dtype.I32, 2))
+	token := g.Broadcast(g.Reshape(g.Iota(ir.D(g.tokens)), dimsOf(g.tokens, 1)), dimsOf(g.tokens, g.k))
+	token = g.Gather(g.Reshape(token, dimsOf(pairs)), order, 0)
+	return sorting{
+		expert: expert,
+		token:  g.Gather(token, at, 0),
+		row:    g.Sub(g.Reshape(rank, dimsOf(g.tokens, g.k)), g.Gather(base, g.experts, 0)),
+	}
+}
+
+// argsort is the place of each of n numbers i32 [1, n] in ascending order: i32 [n].
+func (g *gatherer) argsort(v *ir.Value, n int64) *ir.Value {
+	_, order := g.Topk(g.Neg(g.Cast(v, dtype.F32)), n)
+	return g.Reshape(order, dimsOf(n))
+}
+
+// indicator is 1 where a predicate holds, else 0.
+func (g *gatherer) indicator(p *ir.Value, t dtype.Type) *ir.Value {
+	rank := p.Type.Rank()
+	return g.Select(p, g.number(1, t, rank), g.number(0, t, rank))
+}
+
+// counting is 0 … n−1 in f32, of a shape.
+func (g *gatherer) counting(n int64, shape ...int64) *ir.Value {
+	return g.Reshape(g.Cast(g.Iota(ir.D(n)), dtype.F32), dimsOf(shape...))
+}
