@@ -28,13 +28,13 @@ var defaultTolerance = map[dtype.Type]tolerance{
 // rounded are the ops whose results depend on the order of a sum or on a
 // function's last places. All others have the same bits everywhere.
 var rounded = []string{
-	"exp", "log", "sigmoid", "silu", "logsigmoid", "softmax", "reduce_sum", "matmul", "rms_norm", "short_conv", "moe",
+	"exp", "log", "sigmoid", "silu", "logsigmoid", "softmax", "reduce_sum", "matmul", "matmul_joined", "rms_norm", "short_conv", "moe",
 	"sdpa", "sdpa_stats", "all_reduce",
 }
 
 // sums are those that are linear in the operands whose elements are summed: of
 // magnitudes they compute the sum of magnitudes.
-var sums = []string{"reduce_sum", "matmul", "short_conv", "all_reduce"}
+var sums = []string{"reduce_sum", "matmul", "matmul_joined", "short_conv", "all_reduce"}
 
 // magnitudes are the tensors with the absolute values of others.
 func magnitudes(xs []*interp.Tensor) []*interp.Tensor {
