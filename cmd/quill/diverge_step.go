@@ -744,7 +744,7 @@ func (s *watched) node(i int) {
 	r, at := s.recipe(), to-1
 	if j, ok := differingNode(r, traced.Recipe, from, to); ok {
 		at = j
-		s.found.Recipe = nodeText(&r.Nodes[j], &traced.Recipe.Nodes[j])
+		s.found.Recipe = nodeText(r, traced.Recipe, j)
 	}
 	s.found.Node, s.found.Name, s.found.GUID = at, r.Nodes[at].Name, r.Nodes[at].GUID
 	if to-from > 1 {
