@@ -86,7 +86,10 @@ func (p *planner) arena() error {
 	if err != nil {
 		return err
 	}
-	p.plan.ArenaBytes = placeIntervals(end, ivs.list)
+	ofLayers, others := ivs.split(p.entry)
+	end = placeIntervals(end, others)
+	p.plan.ArenaBytes = placeIntervals(end, ofLayers)
+	p.plan.LayerBytes = p.plan.ArenaBytes - end
 	for v, iv := range ivs.of {
 		p.values[v] = &recipes.Binding{Buffer: recipes.Arena, Offset: iv.offset + ivs.at[v]}
 	}
@@ -245,6 +248,93 @@ func (p *planner) intervals() (liveness, error) {
 		}
 	}
 	return live, nil
+}
+
+// split separates the intervals that hold values of several layers at once, so that
+// they grow with the number of layers, from all others:
+//
+//	values that an op joins, made in launches of several layers
+//	parts of one value, first read in launches of several layers
+//	what is read of several states at once
+func (l *liveness) split(entry *ir.Func) (ofLayers, others []*interval) {
+	several := map[*interval]bool{}
+	readIn := map[*interval]int{} // the layer that reads the first of a block's values
+	read := map[*ir.Value]bool{}
+	for _, o := range entry.Ops {
+		for _, a := range o.Args {
+			iv := l.blocks[a]
+			if iv == nil || read[a] {
+				continue
+			}
+			read[a] = true
+			if first, ok := readIn[iv]; ok && first != o.Loc.Layer {
+				several[iv] = true
+			} else {
+				readIn[iv] = o.Loc.Layer
+			}
+		}
+		if o.Name() != "call" {
+			continue
+		}
+		for _, v := range joinsLayers(o) {
+			several[l.of[v]] = true
+		}
+		for _, r := range o.Results {
+			if iv := l.of[r]; iv != nil && readsLayers(o, r) {
+				several[iv] = true
+			}
+		}
+	}
+	for _, iv := range l.list {
+		if several[iv] {
+			ofLayers = append(ofLayers, iv)
+		} else {
+			others = append(others, iv)
+		}
+	}
+	return ofLayers, others
+}
+
+// joinsLayers lists the values of earlier launches that an op of a launch joins along
+// axis 0, where these are launches of several layers.
+func joinsLayers(o *ir.Op) (all []*ir.Value) {
+	callee := o.Attr("callee").Func
+	for _, inner := range callee.Ops {
+		if inner.Name() != "concat" || inner.Int("axis") != 0 {
+			continue
+		}
+		var list []*ir.Value
+		layers := map[int]bool{}
+		for _, a := range inner.Args {
+			for a.Def != nil && a.Def.Name() == "reshape" {
+				a = a.Def.Args[0]
+			}
+			if a.Param == nil || a.Param.Kind != ir.Temp {
+				continue
+			}
+			if v := o.Args[slices.Index(callee.Params, a.Param)]; v.Def != nil {
+				list = append(list, v)
+				layers[v.Def.Loc.Layer] = true
+			}
+		}
+		if len(layers) > 1 {
+			all = append(all, list...)
+		}
+	}
+	return all
+}
+
+// readsLayers reports whether a launch's result is, or is a part of, what it reads of
+// several states at once.
+func readsLayers(o *ir.Op, r *ir.Value) bool {
+	if o.Name() != "call" {
+		return false
+	}
+	v := o.Attr("callee").Func.Return[r.Index]
+	for v.Def != nil && (v.Def.Name() == "reshape" || v.Def.Name() == "slice") {
+		v = v.Def.Args[0]
+	}
+	return v.Def != nil && v.Def.Name() == "conv_reads" && len(v.Def.Args)-v.Def.Def.FirstState() > 1
 }
 
 func resultKind(o *ir.Op, r *ir.Value) ir.Kind {

@@ -71,13 +71,16 @@ func TestDecodeOfOneStream(t *testing.T) {
 
 // What a step takes of memory beside weights and caches does not grow with the number
 // of layers: neither masks that are alive at once, nor the rest of the arena, nor what
-// the host writes and reads, nor what is carried.
+// the host writes and reads, nor what is carried. Only what plans declare for values
+// of all layers does, in proportion: decoding has the short convolutions' there.
 func TestStepMemoryOfAnyDepth(t *testing.T) {
 	t.Parallel()
 	buckets := []string{"prefill/q=2048,c=0", "prefill/q=4096,c=16", "prefill/q=128,c=4", "decode/b=1,n=16", "decode/b=16,n=32768", "logits/r=16"}
 	type memory struct{ masks, others, inputs, outputs, carry int64 }
+	depths := []int{12, 42, 84}
 	var first map[recipes.Bucket]memory
-	for _, layers := range []int{12, 42, 84} {
+	ofLayers := map[recipes.Bucket][]int64{} // by depth
+	for _, layers := range depths {
 		b := compileDeep(t, layers, func(b recipes.Bucket) bool { return slices.Contains(buckets, b.String()) })
 		set := &b.Sets[0]
 		require.Equal(t, len(buckets), len(set.Plans))
@@ -85,7 +88,7 @@ func TestStepMemoryOfAnyDepth(t *testing.T) {
 		for i := range set.Plans {
 			p := &set.Plans[i]
 			w := b.Work(p)
-			m := memory{masks: w.MaskPeak, others: p.ArenaBytes - w.MaskPeak, carry: set.Info.Bytes[recipes.Carry]}
+			m := memory{masks: w.MaskPeak, others: p.ArenaBytes - p.LayerBytes - w.MaskPeak, carry: set.Info.Bytes[recipes.Carry]}
 			for _, io := range p.Inputs {
 				m.inputs += io.Bytes()
 			}
@@ -93,11 +96,23 @@ func TestStepMemoryOfAnyDepth(t *testing.T) {
 				m.outputs += io.Bytes()
 			}
 			got[p.Bucket] = m
-			t.Logf("%d layers, %s: %+v, %d bytes of masks written", layers, p.Bucket, m, w.MaskBytes)
+			ofLayers[p.Bucket] = append(ofLayers[p.Bucket], p.LayerBytes)
+			t.Logf("%d layers, %s: %+v, %d bytes for values of all layers, %d bytes of masks written", layers, p.Bucket, m, p.LayerBytes, w.MaskBytes)
 		}
 		if first == nil {
 			first = got
 		}
 		require.Equal(t, first, got, "%d layers", layers)
+	}
+	for b, bytes := range ofLayers {
+		if b.Phase != recipes.Decode {
+			require.Equal(t, []int64{0, 0, 0}, bytes, "%s", b)
+			continue
+		}
+		require.Positive(t, bytes[0], "%s", b)
+		for i, layers := range depths { // where lives end before others begin, both take the same bytes
+			share := float64(bytes[i]*int64(depths[0])) / float64(bytes[0]*int64(layers))
+			require.True(t, share > 0.9 && share < 1.02, "%s of %d layers: %v", b, layers, bytes)
+		}
 	}
 }

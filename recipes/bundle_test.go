@@ -214,6 +214,8 @@ func TestCheckFindsFaults(t *testing.T) {
 			b.Sets[0].Plans[0].Bucket.Query, b.Sets[0].Info.Plans[0].Query = 1<<12, 1<<12
 		}, "plan prefill/q=4096,c=2: its cost is more than 62 bits count"},
 		{"arena", func(b *Bundle) { b.Sets[0].Plans[0].ArenaBytes = 513 }, "needs 513 bytes of an arena of 512"},
+		{"arena of layers", func(b *Bundle) { b.Sets[0].Plans[0].LayerBytes = 513 }, "has 513 bytes for values of several layers in its arena of 512"},
+		{"negative arena of layers", func(b *Bundle) { b.Sets[0].Plans[0].LayerBytes = -1 }, "has -1 bytes for values of several layers in its arena of 512"},
 		{"io", func(b *Bundle) { b.Sets[0].Plans[0].Inputs[0].Offset = 500 }, `"tokens" has 32 bytes at byte 500`},
 		{"io overflow", func(b *Bundle) { b.Sets[0].Plans[0].Inputs[0].Dims = []int64{1 << 62, 4} }, `"tokens" has dims`},
 		{"io overlap", func(b *Bundle) {

@@ -34,6 +34,9 @@ func (c *setCheck) plan(p *Plan) error {
 	if arena := c.set.Info.Bytes[Arena]; p.ArenaBytes < 0 || p.ArenaBytes > arena {
 		return fmt.Errorf("needs %d bytes of an arena of %d", p.ArenaBytes, arena)
 	}
+	if p.LayerBytes < 0 || p.LayerBytes > p.ArenaBytes {
+		return fmt.Errorf("has %d bytes for values of several layers in its arena of %d", p.LayerBytes, p.ArenaBytes)
+	}
 	if err := checkIO(p); err != nil {
 		return err
 	}

@@ -37,6 +37,11 @@ type Plan struct {
 	Steps   []Step `json:"steps"`
 	// ArenaBytes is what the plan needs of the arena, inputs and outputs included.
 	ArenaBytes int64 `json:"arena_bytes"`
+	// LayerBytes are the last ones of ArenaBytes, for values of several layers that a
+	// step keeps at once: all else does not grow with the number of layers. Decoding
+	// has the history of all short convolutions there, their sums over it and their
+	// new rows.
+	LayerBytes int64 `json:"layer_bytes"`
 }
 
 // IO is a tensor that the runtime writes before or reads after a plan, at a

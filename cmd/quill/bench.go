@@ -27,6 +27,8 @@ type benchOptions struct {
 	pprof   string
 	trace   string
 	json    bool
+
+	bank int // the largest number of experts of a node of the bundle
 }
 
 func newBench() *cobra.Command {

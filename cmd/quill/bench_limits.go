@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"quill/recipes"
 )
@@ -23,7 +24,20 @@ func (o *benchOptions) fitsBundle() error {
 	if err != nil {
 		return err
 	}
+	o.bank = largestBank(b)
 	return o.fits(b.Manifest.Deployment)
+}
+
+// largestBank is the largest number of experts that a node has.
+func largestBank(b *recipes.Bundle) (bank int) {
+	for _, r := range b.Recipes {
+		for i := range r.Nodes {
+			if n := &r.Nodes[i]; strings.HasPrefix(n.GUID, "moe_") {
+				bank = max(bank, (len(n.In)-3)/2) // rows, choices and weights, and two matrices an expert
+			}
+		}
+	}
+	return bank
 }
 
 // fits refuses a run that the deployment has no room for.

@@ -126,8 +126,9 @@ func (o *benchOptions) decodeReport(needs *cost, m *measured, peak float64) phas
 	return p
 }
 
-// experts is how many experts a layer reads in a step. One token chooses top-k
-// different ones; what several choose, the trace tells.
+// experts is how many routed experts a layer reads in a step. One token chooses top-k
+// different ones; what several choose, the trace tells, with the shared experts where
+// they are in one bank with the routed ones.
 func (o *benchOptions) experts(needs *cost, m *measured) float64 {
 	switch {
 	case needs.moeLayers() == 0:
@@ -135,7 +136,7 @@ func (o *benchOptions) experts(needs *cost, m *measured) float64 {
 	case o.batch == 1:
 		return float64(needs.config.TopK)
 	}
-	return m.decodeTrace.experts()
+	return m.decodeTrace.experts() - float64(max(0, o.bank-needs.config.Experts))
 }
 
 const giga = 1e9

@@ -96,6 +96,8 @@ func TestBenchReport(t *testing.T) {
 	require.InDelta(t, flops/16/1e10, d.FlopsOfRoof, 1e-12)
 	require.Nil(t, d.PairedFlops)
 
+	o.bank = c.Experts + 2
+	require.InDelta(t, 2, o.decodeReport(needs, m, 1).Experts, 0) // shared experts are read whatever is chosen
 	o.batch = 1
 	require.InDelta(t, float64(c.TopK), o.decodeReport(needs, m, 1).Experts, 0)
 	dense := newCost(readConfig(t, "nano-dense"), 4)

@@ -124,6 +124,7 @@ func (s *compileSet) printFamilies(w io.Writer) {
 	bytes("masks at once", func(b *compileBucket) int { return int(b.MaskBytesPeak) })
 	bytes("masks a layer", func(b *compileBucket) int { return b.layerMasks() })
 	bytes("arena", func(b *compileBucket) int { return int(b.ArenaBytes) })
+	bytes("arena of layers", func(b *compileBucket) int { return int(b.LayerBytes) })
 	_ = t.Flush() // a Buffer takes everything
 }
 

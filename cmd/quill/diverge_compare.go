@@ -28,13 +28,13 @@ var defaultTolerance = map[dtype.Type]tolerance{
 // rounded are the ops whose results depend on the order of a sum or on a
 // function's last places. All others have the same bits everywhere.
 var rounded = []string{
-	"exp", "log", "sigmoid", "silu", "logsigmoid", "softmax", "reduce_sum", "matmul", "rms_norm", "short_conv", "moe",
+	"exp", "log", "sigmoid", "silu", "logsigmoid", "softmax", "reduce_sum", "matmul", "matmul_joined", "rms_norm", "short_conv", "moe",
 	"sdpa", "sdpa_stats", "all_reduce",
 }
 
 // sums are those that are linear in the operands whose elements are summed: of
 // magnitudes they compute the sum of magnitudes.
-var sums = []string{"reduce_sum", "matmul", "short_conv", "all_reduce"}
+var sums = []string{"reduce_sum", "matmul", "matmul_joined", "short_conv", "all_reduce"}
 
 // magnitudes are the tensors with the absolute values of others.
 func magnitudes(xs []*interp.Tensor) []*interp.Tensor {
@@ -180,8 +180,12 @@ type tie struct {
 	Bound  number `json:"bound"`
 }
 
+// certain is the magnitude from which a score says that an element is chosen, or not,
+// whatever the others are: shared experts have a bias of at least 1e30.
+const certain = 1e29
+
 // nearTies lists the rows of a topk in which the last chosen element and the next
-// one are within the tolerance.
+// one are within the tolerance of the largest score that is one.
 func nearTies(o *ir.Op, x *interp.Tensor, tol tolerance) []tie {
 	n, k := int(x.Shape[len(x.Shape)-1]), int(o.Int("k"))
 	if k >= n {
@@ -194,7 +198,9 @@ func nearTies(o *ir.Op, x *interp.Tensor, tol tolerance) []tie {
 		most := 0.0
 		for i := range order {
 			order[i] = i
-			most = max(most, math.Abs(float64(values[i])))
+			if v := math.Abs(float64(values[i])); v < certain {
+				most = max(most, v)
+			}
 		}
 		sort.SliceStable(order, func(i, j int) bool { return values[order[i]] > values[order[j]] })
 		last, next := order[k-1], order[k]

@@ -146,44 +146,67 @@ func (l *lockstep) locate(d *recipeDifference, p *recipes.Plan) error {
 func compareRecipes(have, law *recipes.Recipe) nodeDifference {
 	if i, ok := differingNode(have, law, 0, min(len(have.Nodes), len(law.Nodes))); ok {
 		n := &have.Nodes[i]
-		return nodeDifference{Index: i, Name: n.Name, GUID: n.GUID, What: nodeText(n, &law.Nodes[i])}
+		return nodeDifference{Index: i, Name: n.Name, GUID: n.GUID, What: nodeText(have, law, i)}
 	}
 	for i := range min(len(have.Tensors), len(law.Tensors)) {
-		if h, l := have.Tensors[i], law.Tensors[i]; !reflect.DeepEqual(h, l) {
-			return nodeDifference{Index: -1, What: fmt.Sprintf("tensor %d is %+v, recomputed %+v", i, h, l)}
+		if !reflect.DeepEqual(have.Tensors[i], law.Tensors[i]) {
+			return nodeDifference{Index: -1, What: tensorText(have, law, i)}
 		}
 	}
 	return nodeDifference{Index: -1, What: fmt.Sprintf("%s and %s, recomputed %d and %d, or other names or sections",
 		count(len(have.Nodes), "node"), count(len(have.Tensors), "tensor"), len(law.Nodes), len(law.Tensors))}
 }
 
-// differingNode is the first of the nodes from one up to another that differs.
+// differingNode is the first of the nodes from one up to another that differs, be it
+// in where an operand or a result of it lies.
 func differingNode(have, law *recipes.Recipe, from, to int) (int, bool) {
 	for i := from; i < min(to, len(have.Nodes), len(law.Nodes)); i++ {
 		if !reflect.DeepEqual(have.Nodes[i], law.Nodes[i]) {
+			return i, true
+		}
+		if _, ok := differingTensor(have, law, i); ok {
 			return i, true
 		}
 	}
 	return 0, false
 }
 
-// nodeText says in what two nodes differ.
-func nodeText(have, law *recipes.Node) string {
+// differingTensor is the first operand or result of a node with equal ones that is
+// another tensor.
+func differingTensor(have, law *recipes.Recipe, node int) (int, bool) {
+	for _, t := range slices.Concat(have.Nodes[node].In, have.Nodes[node].Out) {
+		if t != recipes.Absent && !reflect.DeepEqual(have.Tensors[t], law.Tensors[t]) {
+			return t, true
+		}
+	}
+	return 0, false
+}
+
+// nodeText says in what node i of two recipes differs.
+func nodeText(have, law *recipes.Recipe, i int) string {
+	h, l := &have.Nodes[i], &law.Nodes[i]
 	switch {
-	case have.GUID != law.GUID:
-		return fmt.Sprintf("GUID %s, recomputed %s", have.GUID, law.GUID)
-	case !slices.Equal(have.In, law.In):
-		return fmt.Sprintf("operands %v, recomputed %v", have.In, law.In)
-	case !slices.Equal(have.Out, law.Out):
-		return fmt.Sprintf("results %v, recomputed %v", have.Out, law.Out)
-	case have.Params != nil && law.Params != nil && len(have.Params.Fields) == len(law.Params.Fields):
-		for i := range have.Params.Fields {
-			if h, l := have.Params.Fields[i], law.Params.Fields[i]; !reflect.DeepEqual(h, l) {
-				return fmt.Sprintf("%s %s, recomputed %s", h.Name, fieldText(h), fieldText(l))
+	case h.GUID != l.GUID:
+		return fmt.Sprintf("GUID %s, recomputed %s", h.GUID, l.GUID)
+	case !slices.Equal(h.In, l.In):
+		return fmt.Sprintf("operands %v, recomputed %v", h.In, l.In)
+	case !slices.Equal(h.Out, l.Out):
+		return fmt.Sprintf("results %v, recomputed %v", h.Out, l.Out)
+	case h.Params != nil && l.Params != nil && len(h.Params.Fields) == len(l.Params.Fields):
+		for j := range h.Params.Fields {
+			if f, g := h.Params.Fields[j], l.Params.Fields[j]; !reflect.DeepEqual(f, g) {
+				return fmt.Sprintf("%s %s, recomputed %s", f.Name, fieldText(f), fieldText(g))
 			}
 		}
 	}
+	if t, ok := differingTensor(have, law, i); ok {
+		return tensorText(have, law, t)
+	}
 	return "other parameters, names or order than recomputed"
+}
+
+func tensorText(have, law *recipes.Recipe, t int) string {
+	return fmt.Sprintf("tensor %d is %+v, recomputed %+v", t, have.Tensors[t], law.Tensors[t])
 }
 
 func fieldText(f recipes.Field) string {

@@ -255,7 +255,10 @@ func (s *watched) inputs() (map[*ir.Value][]*interp.Tensor, error) {
 			return nil, err
 		}
 		if d, _ := compareRanks(got, want, nil, tolerance{}); d != nil {
-			user := s.user(p.Value)
+			user, err := s.user(p.Value)
+			if err != nil {
+				return nil, err
+			}
 			r := s.report("weight", user, d)
 			r.Tensor, r.Value = src.Source.Tensor, "%"+src.Name
 			return nil, nil
@@ -264,14 +267,26 @@ func (s *watched) inputs() (map[*ir.Value][]*interp.Tensor, error) {
 	return values, nil
 }
 
-// user is the first op of the segment that takes a value, nil if none does.
-func (s *watched) user(v *ir.Value) *ir.Op {
+// user is the first op of the segment whose nodes take a value, as it is or in a
+// view; nil if none does.
+func (s *watched) user(v *ir.Value) (*ir.Op, error) {
+	traced, err := s.trace()
+	if err != nil {
+		return nil, err
+	}
+	seen := map[*ir.Value]bool{v: true}
 	for _, o := range s.segment.Fn.Ops {
-		if slices.Contains(o.Args, v) {
-			return o
+		switch {
+		case !slices.ContainsFunc(o.Args, func(a *ir.Value) bool { return seen[a] }):
+		case traced.Makes(o):
+			return o, nil
+		default:
+			for _, r := range o.Results {
+				seen[r] = true
+			}
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // weight is what each rank should have of a weight.
@@ -376,9 +391,13 @@ func (s *watched) fusion(want [][]*interp.Tensor) error {
 	if err != nil {
 		return err
 	}
+	traced, err := s.trace()
+	if err != nil {
+		return err
+	}
 	for i := range want {
 		if d, _ := compareRanks(got[i], want[i], nil, tolerance{}); d != nil {
-			o := s.segment.Fn.Return[i].Def
+			o := traced.Maker(s.segment.Fn.Return[i])
 			s.report("fusion", o, d)
 			s.node(slices.Index(s.segment.Fn.Ops, o))
 			return nil
@@ -418,45 +437,70 @@ func (s *watched) body(ctx context.Context, values map[*ir.Value][]*interp.Tenso
 		if err != nil {
 			return err
 		}
-		for r, v := range o.Results {
-			got, err := s.value(v, want[r], traced)
-			if err != nil {
+		for r := range o.Results {
+			if err := s.result(ctx, i, r, want[r], values, traced); err != nil || s.found != nil {
 				return err
-			}
-			values[v] = got
-			d, err := s.compare(ctx, o, r, got, want[r], values)
-			if err != nil {
-				return err
-			}
-			if d != nil {
-				s.report("node", o, d)
-				s.node(i)
-				return nil
 			}
 		}
 	}
 	return nil
 }
 
-// value is what the device has for a value. Versions of a state share their place:
-// of all but the last it is what they should be, since updates only move.
-func (s *watched) value(v *ir.Value, want []*interp.Tensor, traced *synapse.Traced) ([]*interp.Tensor, error) {
+// result compares result r of op i with all that the device has for it. What it is
+// for the ops behind it is what the device has, or else what it should be.
+func (s *watched) result(ctx context.Context, i, r int, want []*interp.Tensor, values map[*ir.Value][]*interp.Tensor, traced *synapse.Traced) error {
+	o := s.segment.Fn.Ops[i]
+	v := o.Results[r]
+	values[v] = want
+	list, err := s.held(v, traced)
+	if err != nil {
+		return err
+	}
+	for _, got := range list {
+		values[v] = got
+		d, err := s.compare(ctx, o, r, got, want, values)
+		if err != nil {
+			return err
+		}
+		if d != nil {
+			maker := traced.Maker(v)
+			s.report("node", maker, d)
+			s.node(slices.Index(s.segment.Fn.Ops, maker))
+			return nil
+		}
+	}
+	return nil
+}
+
+// held is what the device has for a value: in the place of the result that it is, and
+// in the tensor that nodes make of it. Some values are nowhere of their own: a view of
+// weights, which are compared with the checkpoint; a part of a value that is stored
+// as a whole; and all but the last version of a state, since versions share a place
+// (updates only move).
+func (s *watched) held(v *ir.Value, traced *synapse.Traced) (list [][]*interp.Tensor, err error) {
+	t, made := traced.Tensors[v]
+	made = made && traced.Makes(v.Def) && !v.Def.Def.Has(ops.StateWrite)
 	if i := slices.Index(s.segment.Fn.Return, v); i >= 0 {
 		at := s.place(s.segment.Results[i])
-		return s.read(v.Type, at.Buffer, at.Offset)
+		x, err := s.read(v.Type, at.Buffer, at.Offset)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, x)
+		made = made && traced.Recipe.Tensors[t].Section == recipes.Workspace
 	}
-	if v.Def.Def.Has(ops.StateWrite) {
-		return want, nil
+	if !made {
+		return list, nil
 	}
 	x := make([]*interp.Tensor, s.Device.Ranks())
 	for rank := range x {
-		data, err := s.tap.Tensor(rank, traced.Tensors[v])
+		data, err := s.tap.Tensor(rank, t)
 		if err != nil {
 			return nil, err
 		}
 		x[rank] = tensorOf(v.Type.DType, concrete(v.Type), data)
 	}
-	return x, nil
+	return append(list, x), nil
 }
 
 // whole compares the results of a segment whose recipe has another form than the
@@ -485,11 +529,11 @@ func (s *watched) whole(ctx context.Context, values map[*ir.Value][]*interp.Tens
 		// Errors of many ops add up.
 		tol := s.tolerance(r.Type.DType)
 		if d, _ := compareRanks(got[i], parts, nil, tolerance{10 * tol.atol, 10 * tol.rtol}); d != nil {
-			s.report("segment", s.segment.Fn.Return[i].Def, d)
 			traced, err := s.trace()
 			if err != nil {
 				return err
 			}
+			s.report("segment", traced.Maker(s.segment.Fn.Return[i]), d)
 			d := compareRecipes(s.recipe(), traced.Recipe)
 			s.found.Node, s.found.Name, s.found.GUID, s.found.Recipe = d.Index, d.Name, d.GUID, d.What
 			return nil
@@ -633,18 +677,29 @@ func (s *watched) tensors(o *ir.Op, loc ir.Loc) string {
 	if s.segment == nil {
 		return loc.Tensor
 	}
-	var names []string
+	names := s.taken(o)
+	if len(names) == 0 {
+		return loc.Tensor
+	}
+	return strings.Join(names, ", ")
+}
+
+// taken lists the checkpoint tensors that an op takes, as they are, reshaped or joined.
+func (s *watched) taken(o *ir.Op) (names []string) {
 	for _, a := range o.Args {
-		if i := slices.Index(s.segment.Fn.Params, a.Param); a.Param != nil && i >= 0 && a.Param.Kind == ir.Weight {
+		if a.Param == nil {
+			if name := a.Def.Name(); name == "reshape" || name == "concat" {
+				names = append(names, s.taken(a.Def)...)
+			}
+			continue
+		}
+		if i := slices.Index(s.segment.Fn.Params, a.Param); i >= 0 && a.Param.Kind == ir.Weight {
 			if t := s.op.Args[i].Param.Source.Tensor; t != "" {
 				names = append(names, t)
 			}
 		}
 	}
-	if len(names) == 0 {
-		return loc.Tensor
-	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 // failed reports a launch that fails where its recipe is not the recomputed one.
@@ -689,7 +744,7 @@ func (s *watched) node(i int) {
 	r, at := s.recipe(), to-1
 	if j, ok := differingNode(r, traced.Recipe, from, to); ok {
 		at = j
-		s.found.Recipe = nodeText(&r.Nodes[j], &traced.Recipe.Nodes[j])
+		s.found.Recipe = nodeText(r, traced.Recipe, j)
 	}
 	s.found.Node, s.found.Name, s.found.GUID = at, r.Nodes[at].Name, r.Nodes[at].GUID
 	if to-from > 1 {

@@ -52,6 +52,9 @@ func diverge(t *testing.T, want int, args []string) *divergeReport {
 	}
 	if r.Divergence != nil {
 		r.divergeReport.Divergence = &r.Divergence.divergence
+		if r.Divergence.Of > 0 {
+			r.Divergence.divergence.difference = &r.Divergence.difference
+		}
 	}
 	return &r.divergeReport
 }
@@ -128,7 +131,26 @@ type tampering struct {
 	change     func(r *recipes.Recipe, n *recipes.Node) bool
 	kind       string // of the divergence; "" is any that names the node
 	first      bool   // nodes of the first layers too
+	decode     bool   // only decoding has such a node
 }
+
+// makerOf is the node that makes a tensor, nil if none does.
+func makerOf(r *recipes.Recipe, t int) *recipes.Node {
+	for i := range r.Nodes {
+		if slices.Contains(r.Nodes[i].Out, t) {
+			return &r.Nodes[i]
+		}
+	}
+	return nil
+}
+
+// joins reports whether a node multiplies by several weights at once.
+func joins(r *recipes.Recipe, n *recipes.Node) bool {
+	return n != nil && n.GUID == "gemm" && isSpan(r, n.In[1])
+}
+
+// isSpan reports whether a tensor lies where several parameters do.
+func isSpan(r *recipes.Recipe, t int) bool { return strings.Contains(r.Tensors[t].Name, ".span") }
 
 // field changes a field of a node's parameters.
 func field(name string, change func(*recipes.Field) bool) func(*recipes.Recipe, *recipes.Node) bool {
@@ -148,6 +170,29 @@ var tamperings = []tampering{
 		begin, end := n.Params.IntsOf("begin"), n.Params.IntsOf("end")
 		begin[0], end[0] = begin[0]-1, end[0]-1
 		return begin[0] >= 0
+	}},
+	{name: "a part of a joined product begins one late", guid: "slice_axis", change: func(r *recipes.Recipe, n *recipes.Node) bool {
+		begin, end := n.Params.IntsOf("begin"), n.Params.IntsOf("end")
+		begin[0], end[0] = begin[0]+1, end[0]+1
+		return joins(r, makerOf(r, n.In[0])) && end[0] <= r.Tensors[n.In[0]].Dims[0]
+	}},
+	{name: "a joined product of weights one row on", guid: "gemm", change: func(r *recipes.Recipe, n *recipes.Node) bool {
+		w := &r.Tensors[n.In[1]]
+		w.Offset += w.Dims[0] * int64(w.DType.Size())
+		return joins(r, n)
+	}},
+	{name: "rows of another block of all states", guid: "gather_fwd_", first: true, decode: true, change: func(r *recipes.Recipe, n *recipes.Node) bool {
+		// The row that is read is that of the token before, which differs where a
+		// block begins from the one that is written.
+		read := r.Tensors[n.In[1]]
+		n.In[1] = slices.IndexFunc(r.Tensors, func(t recipes.Tensor) bool { return t.Section == read.Section && t.Name == "in2" })
+		return len(r.Tensors[n.In[0]].Dims) == 4 && isSpan(r, n.In[0]) && n.In[1] >= 0
+	}},
+	{name: "rows of states one less apart", guid: "range_i32", first: true, decode: true, change: func(r *recipes.Recipe, n *recipes.Node) bool {
+		limit, delta := n.Params.IntsOf("limit"), n.Params.IntsOf("delta")
+		apart := delta[0] > 1
+		limit[0], delta[0] = limit[0]/delta[0]*(delta[0]-1), delta[0]-1
+		return apart
 	}},
 	{name: "another axis of a reduction", guid: "reduce_", change: field("reductionDimension", func(f *recipes.Field) bool { f.Ints[0]++; return true })},
 	{name: "another axis of a gather", guid: "gather_fwd_", change: field("axis", func(f *recipes.Field) bool { f.Ints[0] = max(0, f.Ints[0]-1); return true })},
@@ -204,6 +249,9 @@ func TestDivergeNamesTheNode(t *testing.T) {
 				t.Parallel()
 				phases := []recipes.Phase{recipes.Prefill, recipes.Decode}
 				for _, phase := range []recipes.Phase{phases[i%2], phases[1-i%2]} {
+					if c.decode && phase != recipes.Decode {
+						continue
+					}
 					broken, at := tamper(t, b, precision, phase, used, c)
 					if broken == nil {
 						continue // the phase has no such node
@@ -343,6 +391,9 @@ func dropUnused(b *recipes.Bundle) {
 func place(label, origin string) divergence {
 	layer := regexp.MustCompile(`^layer (\d+) (\S+) ?(\S*)$`)
 	launch, node := layer.FindStringSubmatch(label), layer.FindStringSubmatch(origin)
+	if launch != nil && node == nil && origin != "" && !strings.HasPrefix(origin, "layer ") { // of no layer
+		return divergence{Layer: -1, Source: origin}
+	}
 	if launch == nil || node == nil {
 		return divergence{}
 	}
@@ -519,6 +570,37 @@ func TestDivergeNamesTheWeight(t *testing.T) {
 	data, err := os.ReadFile(packed)
 	if err != nil {
 		t.Fatal(err)
+	}
+	p, err := recipes.OpenPacked(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pieces, start := p.Header.Packing().Pieces(b.Sets[slices.IndexFunc(b.Sets, func(s recipes.Set) bool { return s.Info.Precision == "bf16" })].Weights, 2), p.Start
+	if err := p.File.Close(); err != nil {
+		t.Fatal(err)
+	}
+	inRuns := map[string]bool{}
+	for _, q := range pieces {
+		if q.Weight.Part == 0 || !strings.Contains(q.Weight.Tensor, ".layers.5.") || inRuns[q.Weight.Tensor] {
+			continue
+		}
+		inRuns[q.Weight.Tensor] = true
+		if len(inRuns)%2 > 0 {
+			continue // a sample
+		}
+		broken := bytes.Clone(data)
+		broken[start+q.At+q.Weight.Bytes()/2&^3] ^= 1
+		if err := os.WriteFile(packed, broken, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		d := diverge(t, exitError, divergeArgs(bundle, model, "bf16", "--weights", packed)).Divergence
+		if d.Kind != "weight" || d.Tensor != q.Weight.Tensor || d.difference == nil || d.Rank != q.Rank || d.Op == "reshape" || d.Op == "concat" {
+			t.Errorf("slot %d of a run, %s of rank %d: found %+v", q.Weight.Part, q.Weight.Tensor, q.Rank, d)
+		}
+		t.Logf("slot %d of a run, %s: layer %d %s (%s)", q.Weight.Part, d.Tensor, d.Layer, d.Source, d.Op)
+	}
+	if len(inRuns) < 4 {
+		t.Errorf("only %v of layer 5 lie in runs", inRuns)
 	}
 	found := false
 	for _, victim := range victims {

@@ -61,6 +61,8 @@ type bucketReport struct {
 	MaskBytesTotal int64 `json:"mask_bytes_total"`
 	MaskBytesPeak  int64 `json:"mask_bytes_peak"`
 	ArenaBytes     int64 `json:"arena_bytes"`
+	// LayerBytes are those of the arena for values of several layers.
+	LayerBytes int64 `json:"layer_bytes"`
 	// MaskLayers are those that attention of each layer reads, if it has any.
 	MaskLayers []recipes.LayerMasks `json:"mask_layers,omitempty"`
 	// Breaks counts why launches are not one with the one before, by reason.
@@ -200,7 +202,7 @@ func newBucketReport(b *recipes.Bundle, p *recipes.Plan) bucketReport {
 		Name: at.String(), Phase: at.Phase, Seqs: at.Seqs, Query: at.Query, Blocks: at.Blocks, Family: p.Family,
 		Launches: w.Launches, Collectives: w.AllReduces + w.AllGathers, AllReduces: w.AllReduces, AllGathers: w.AllGathers,
 		Recipes: len(used), Nodes: w.Nodes, ComputeNodes: w.Compute, Chain: w.Chain,
-		MaskBytesTotal: w.MaskBytes, MaskBytesPeak: w.MaskPeak, MaskLayers: w.MaskLayers, Breaks: w.Breaks, ArenaBytes: p.ArenaBytes,
+		MaskBytesTotal: w.MaskBytes, MaskBytesPeak: w.MaskPeak, MaskLayers: w.MaskLayers, Breaks: w.Breaks, ArenaBytes: p.ArenaBytes, LayerBytes: p.LayerBytes,
 	}
 }
 

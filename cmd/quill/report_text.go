@@ -55,11 +55,11 @@ func (s *setReport) print(w io.Writer) {
 	_ = t.Flush()
 	fmt.Fprintf(w, "\n  weights: %s (%s), from %s, %s\n\n", count(s.Weights.Slots, "slot"),
 		count(s.Weights.Constants, "constant"), count(s.Weights.Tensors, "tensor"), size(s.Weights.Bytes))
-	fmt.Fprintln(t, "  BUCKET\tFAMILY\tLAUNCHES\tREDUCES\tGATHERS\tRECIPES\tNODES\tCOMPUTE\tCHAIN\tMASKS\tAT ONCE\tARENA")
+	fmt.Fprintln(t, "  BUCKET\tFAMILY\tLAUNCHES\tREDUCES\tGATHERS\tRECIPES\tNODES\tCOMPUTE\tCHAIN\tMASKS\tAT ONCE\tARENA\tOF LAYERS")
 	for i := range s.Buckets {
 		b := &s.Buckets[i]
-		fmt.Fprintf(t, "  %s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", b.Name, b.Family, b.Launches, b.AllReduces, b.AllGathers,
-			b.Recipes, b.Nodes, b.ComputeNodes, b.Chain, size(b.MaskBytesTotal), size(b.MaskBytesPeak), size(b.ArenaBytes))
+		fmt.Fprintf(t, "  %s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\t%s\t%s\n", b.Name, b.Family, b.Launches, b.AllReduces, b.AllGathers,
+			b.Recipes, b.Nodes, b.ComputeNodes, b.Chain, size(b.MaskBytesTotal), size(b.MaskBytesPeak), size(b.ArenaBytes), size(b.LayerBytes))
 	}
 	_ = t.Flush()
 	fmt.Fprintln(w)

@@ -52,6 +52,7 @@ type Traced struct {
 	// Nodes are, parallel to the segment's ops, the first node of each; one more
 	// says how many there are.
 	Nodes []int
+	makes map[*ir.Op]bool
 }
 
 // Trace is Emit that tells more.
@@ -101,7 +102,24 @@ func Trace(s Segment) (*Traced, error) {
 	if err := e.r.Check(); err != nil {
 		return nil, fmt.Errorf("internal fault: %w", err)
 	}
-	return &Traced{e.r, e.tensors, append(nodes, len(e.r.Nodes))}, nil
+	t := &Traced{Recipe: e.r, Tensors: e.tensors, Nodes: append(nodes, len(e.r.Nodes)), makes: map[*ir.Op]bool{}}
+	for i, o := range s.Fn.Ops {
+		t.makes[o] = t.Nodes[i] < t.Nodes[i+1]
+	}
+	return t, nil
+}
+
+// Makes reports whether an op of the segment has nodes. One that has none is a view of
+// parameters, or it says what part of a value is a result.
+func (t *Traced) Makes(o *ir.Op) bool { return t.makes[o] }
+
+// Maker is the op whose nodes make a value, or make what it is a part of.
+func (t *Traced) Maker(v *ir.Value) *ir.Op {
+	o := v.Def
+	for !t.makes[o] && o.Args[0].Def != nil {
+		o = o.Args[0].Def
+	}
+	return o
 }
 
 type emitter struct {
