@@ -197,10 +197,7 @@ func (h *convHoister) fits(g []lane, l lane) bool {
 // newRow is what a row [S, 1, C] is made of: part number part of a value [S, P, C] with
 // P > 1, or a value of its own, where P is 1.
 func newRow(row *ir.Value) (x *ir.Value, part int64) {
-	x = row
-	for def(x, "reshape") != nil {
-		x = x.Def.Args[0]
-	}
+	x = bare(row)
 	if s := def(x, "slice"); s != nil && s.Int("axis") == 1 && ir.SameShape(x.Type.Shape, row.Type.Shape) {
 		if start, ok := s.Attr("start").Dim.Const(); ok {
 			return s.Args[0], start
@@ -270,7 +267,7 @@ func (h *convHoister) hoist(g []lane) {
 	start, startOps := h.builder(loc)
 	history := start.ConvReads(first.from, states...)
 	all := start.ReshapeShard(start.Concat(0, weights...), 3, n, one, taps, channels)
-	sums := start.ReduceSum(start.Mul(toF32(start, history), start.Slice(all, 2, ir.D(0), taps.Sub(one))), 2) // [lanes·parts, S, 1, C]
+	sums := start.ReduceSum(start.Mul(start.CastTo(history, dtype.F32), start.Slice(all, 2, ir.D(0), taps.Sub(one))), 2) // [lanes·parts, S, 1, C]
 	if parts > 1 {
 		sums = start.Transpose(start.ReshapeShard(sums, 3, ir.D(lanes), ir.D(parts), rows, channels), []int64{0, 2, 1, 3})
 	}
@@ -320,10 +317,7 @@ func (h *convHoister) hoist(g []lane) {
 func (h *convHoister) apply(l lane, sum, factor *ir.Value) {
 	first := l.convs[0]
 	b, made := h.builder(first.apply.Loc)
-	y := b.Add(sum, b.Mul(toF32(b, l.x), factor))
-	if y.Type.DType != l.x.Type.DType {
-		y = b.Cast(y, l.x.Type.DType)
-	}
+	y := b.CastTo(b.Add(sum, b.Mul(b.CastTo(l.x, dtype.F32), factor)), l.x.Type.DType)
 	results := make([]*ir.Value, len(l.convs))
 	for k, c := range l.convs {
 		part := y
@@ -337,13 +331,6 @@ func (h *convHoister) apply(l lane, sum, factor *ir.Value) {
 		h.uses.ReplaceAll(c.apply.Results[0], results[k])
 		h.remove(c.apply)
 	}
-}
-
-func toF32(b *ir.Builder, v *ir.Value) *ir.Value {
-	if v.Type.DType == dtype.F32 {
-		return v
-	}
-	return b.Cast(v, dtype.F32)
 }
 
 func (h *convHoister) builder(at ir.Loc) (*ir.Builder, *ir.Func) {

@@ -1,6 +1,8 @@
 package passes
 
 import (
+	"slices"
+
 	"quill/ir"
 	"quill/ir/ops"
 	"quill/recipes/dtype"
@@ -129,19 +131,12 @@ func (x *experts) build(r *rewriter) *ir.Value {
 	score := r.Add(r.Sigmoid(t.z), r.Reshape(r.Concat(0, biases...), []ir.Dim{ir.D(1), all}))
 	_, chosen := r.Topk(score, t.k+n)
 	w := r.GatherElements(t.z, chosen, 1)
-	for i := len(t.weigh) - 1; i >= 0; i-- {
-		args := append([]*ir.Value{w}, t.weigh[i].Args[1:]...)
-		w = r.Again(t.weigh[i], args...)[0]
+	for _, o := range slices.Backward(t.weigh) {
+		w = r.Again(o, append([]*ir.Value{w}, o.Args[1:]...)...)[0]
 	}
-	if want := x.moe.Args[2].Type.DType; w.Type.DType != want {
-		w = r.Cast(w, want)
-	}
-	banks := append(append([]*ir.Value{}, x.moe.Args[3:]...), x.w13, x.w2)
-	y := r.MoE(x.moe.Args[0], chosen, w, banks...)
-	if x.routed != x.moe {
-		y = r.Cast(y, x.routed.Results[0].Type.DType)
-	}
-	return y
+	w = r.CastTo(w, x.moe.Args[2].Type.DType)
+	banks := append(slices.Clone(x.moe.Args[3:]), x.w13, x.w2)
+	return r.CastTo(r.MoE(x.moe.Args[0], chosen, w, banks...), x.routed.Results[0].Type.DType)
 }
 
 // matchExperts finds routed experts in one summand and shared ones in the other; nil
@@ -177,10 +172,7 @@ func (x *experts) matchShared(v *ir.Value) (gamma *ir.Value) {
 	if down == nil || !down.Attr("trans_b").Bool {
 		return nil
 	}
-	x.w2 = down.Args[1]
-	for x.w2.Def != nil && x.w2.Def.Name() == "reshape" {
-		x.w2 = x.w2.Def.Args[0]
-	}
+	x.w2 = bare(down.Args[1])
 	act := x.def(down.Args[0], "mul")
 	if act == nil || x.w2.Param == nil || x.w2.Type.Rank() != 3 {
 		return nil
@@ -203,10 +195,7 @@ func (x *experts) matchShared(v *ir.Value) (gamma *ir.Value) {
 		return nil
 	}
 	x.w13 = product.Args[1]
-	in := product.Args[0]
-	for in.Def != nil && in.Def.Name() == "reshape" {
-		in = in.Def.Args[0]
-	}
+	in := bare(product.Args[0])
 	w2, w13, bank := x.w2.Type, x.w13.Type, x.moe.Args[4].Type
 	fits := in == x.moe.Args[0] && w13.Rank() == 4 && w13.Shape[0].Equal(w2.Shape[0]) && w13.Dist == x.moe.Args[3].Type.Dist && w2.Dist == bank.Dist &&
 		ir.SameShape(w2.Shape[1:], bank.Shape[1:]) && ir.SameShape(w13.Shape[1:], x.moe.Args[3].Type.Shape[1:])

@@ -6,7 +6,6 @@ import (
 
 	"quill/ir"
 	"quill/ir/ops"
-	"quill/recipes/dtype"
 )
 
 // subBlockPass computes attention of many rows in sub-blocks of rows, so that the
@@ -427,16 +426,10 @@ func (n *rowBlock) joined(stats bool, parts ...[]*ir.Value) []*ir.Value {
 		}
 		a = attended{o, top, b.linv}
 	}
-	back := func(v *ir.Value) *ir.Value {
-		if t == dtype.F32 {
-			return v
-		}
-		return n.Cast(v, t)
-	}
 	if !stats {
-		return []*ir.Value{back(a.o)}
+		return []*ir.Value{n.CastTo(a.o, t)}
 	}
-	return []*ir.Value{back(a.o), back(a.m), a.linv}
+	return []*ir.Value{n.CastTo(a.o, t), n.CastTo(a.m, t), a.linv}
 }
 
 // splitCalls cuts segments at their breaks. Breaks stay, between the calls.
