@@ -178,31 +178,40 @@ func (x *experts) matchShared(v *ir.Value) (gamma *ir.Value) {
 		return nil
 	}
 	turned := def(x.through(act.Args[1], "reshape"), "transpose")
-	gated := x.def(act.Args[0], "mul")
-	if turned == nil || gated == nil || turned.Args[0].Type.Rank() != 2 {
-		return nil
-	}
-	gate, up := x.def(gated.Args[0], "silu"), x.def(gated.Args[1], "slice")
-	if gate == nil || up == nil {
-		return nil
-	}
-	first := x.def(gate.Args[0], "slice")
-	if first == nil || first.Args[0] != up.Args[0] || !halves(first, up) {
-		return nil
-	}
-	product := def(up.Args[0], "matmul")
-	if product == nil || !product.Attr("trans_b").Bool || product.Args[1].Param == nil {
-		return nil
-	}
-	x.w13 = product.Args[1]
-	in := bare(product.Args[0])
-	w2, w13, bank := x.w2.Type, x.w13.Type, x.moe.Args[4].Type
-	fits := in == x.moe.Args[0] && w13.Rank() == 4 && w13.Shape[0].Equal(w2.Shape[0]) && w13.Dist == x.moe.Args[3].Type.Dist && w2.Dist == bank.Dist &&
-		ir.SameShape(w2.Shape[1:], bank.Shape[1:]) && ir.SameShape(w13.Shape[1:], x.moe.Args[3].Type.Shape[1:])
-	if !fits {
+	if turned == nil || turned.Args[0].Type.Rank() != 2 || !x.matchGated(act.Args[0]) || !x.fits() {
 		return nil
 	}
 	return x.through(turned.Args[0], "cast")
+}
+
+// matchGated finds silu(gate)·up of the shared experts on what the routed ones read.
+func (x *experts) matchGated(v *ir.Value) bool {
+	gated := x.def(v, "mul")
+	if gated == nil {
+		return false
+	}
+	gate, up := x.def(gated.Args[0], "silu"), x.def(gated.Args[1], "slice")
+	if gate == nil || up == nil {
+		return false
+	}
+	first := x.def(gate.Args[0], "slice")
+	if first == nil || first.Args[0] != up.Args[0] || !halves(first, up) {
+		return false
+	}
+	product := def(up.Args[0], "matmul")
+	if product == nil || !product.Attr("trans_b").Bool || product.Args[1].Param == nil || bare(product.Args[0]) != x.moe.Args[0] {
+		return false
+	}
+	x.w13 = product.Args[1]
+	return true
+}
+
+// fits reports whether shared experts are of the size and distribution of the routed.
+func (x *experts) fits() bool {
+	alike := func(shared, routed ir.Type) bool {
+		return shared.Rank() == routed.Rank() && ir.SameShape(shared.Shape[1:], routed.Shape[1:]) && shared.Dist == routed.Dist
+	}
+	return alike(x.w13.Type, x.moe.Args[3].Type) && alike(x.w2.Type, x.moe.Args[4].Type) && x.w13.Type.Shape[0].Equal(x.w2.Type.Shape[0])
 }
 
 // halves reports whether two slices are the first and the second of two elements of
