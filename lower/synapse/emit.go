@@ -47,8 +47,10 @@ func Emit(s Segment) (*recipes.Recipe, error) {
 
 // Traced is a recipe and what of it belongs to what of the segment.
 type Traced struct {
-	Recipe  *recipes.Recipe
-	Tensors map[*ir.Value]int // that hold a value
+	Recipe *recipes.Recipe
+	// Tensors hold values: those of parameters and ops. Parts of an inner value that no
+	// node computes (see [Segment]) have none.
+	Tensors map[*ir.Value]int
 	// Nodes are, parallel to the segment's ops, the first node of each; one more
 	// says how many there are.
 	Nodes []int
