@@ -82,6 +82,14 @@ func (b *Builder) BroadcastTo(x *Value, d Dist, shape ...Dim) *Value {
 	return b.op("broadcast", []*Value{x}, attrs...)[0]
 }
 
+// CastTo is Cast unless x has the type already.
+func (b *Builder) CastTo(x *Value, t dtype.Type) *Value {
+	if x.Type.DType == t {
+		return x
+	}
+	return b.Cast(x, t)
+}
+
 // Again builds an op like another one on other operands.
 func (b *Builder) Again(o *Op, args ...*Value) []*Value {
 	return b.op(o.Name(), args, slices.Clone(o.Attrs)...)

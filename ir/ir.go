@@ -165,6 +165,17 @@ func (v *Value) Prior() *Value {
 	return v.Def.Args[v.Def.Def.FirstState()+v.Index]
 }
 
+// State is the parameter that a state version started as, nil if v is none.
+func (v *Value) State() *Param {
+	for v != nil && v.Param == nil {
+		v = v.Prior()
+	}
+	if v == nil || v.Param.Kind != State {
+		return nil
+	}
+	return v.Param
+}
+
 // Op is one operation.
 type Op struct {
 	Def     *ops.Op

@@ -165,7 +165,9 @@ func lureConv(b *ir.Builder, m *ir.Module, _ []*ir.Value, choose func(int) int) 
 	for l := range 1 + choose(3) {
 		whole := fresh(b, m, ir.Weight, ir.T(t, q, ir.D(width), ir.D(c)).With(d))
 		if row != nil && width == 1 {
-			whole = b.Silu(row)
+			if whole = row; choose(3) > 0 {
+				whole = b.Silu(row)
+			}
 		}
 		for p := range width {
 			row = whole

@@ -109,9 +109,7 @@ var lures = map[string]ir.Lure{
 	"collapse-reduces": func(b *ir.Builder, m *ir.Module, vals []*ir.Value, choose func(int) int) {
 		sum := func() *ir.Value {
 			param := func(rows int64) *ir.Value {
-				name := fmt.Sprint("part", len(m.Entry().Params))
-				t := ir.T(dtype.F32, ir.D(rows), ir.D(3)).With(ir.Shard(1, m.TP))
-				return b.Param(ir.Weight, name, t, ir.Source{Tensor: name})
+				return fresh(b, m, ir.Weight, ir.T(dtype.F32, ir.D(rows), ir.D(3)).With(ir.Shard(1, m.TP)))
 			}
 			return b.AllReduce(b.Matmul(param(4), param(6), true, dtype.F32))
 		}
@@ -155,20 +153,12 @@ func mixture(b *ir.Builder, m *ir.Module, choose func(int) int, banks int) *ir.V
 	if m.TP > 1 {
 		d = ir.Shard(2, m.TP)
 	}
-	param := func(kind ir.Kind, t ir.Type) *ir.Value {
-		name := fmt.Sprint("mixture", len(m.Entry().Params))
-		src := ir.Source{}
-		if kind == ir.Weight {
-			src.Tensor = name
-		}
-		return b.Param(kind, name, t, src)
-	}
 	var list []*ir.Value
 	for range banks {
 		e := size()
-		list = append(list, param(ir.Weight, ir.T(t, e, ir.D(2), width, hidden).With(d)), param(ir.Weight, ir.T(t, e, hidden, width).With(d)))
+		list = append(list, fresh(b, m, ir.Weight, ir.T(t, e, ir.D(2), width, hidden).With(d)), fresh(b, m, ir.Weight, ir.T(t, e, hidden, width).With(d)))
 	}
-	y := b.MoE(param(ir.Host, ir.T(t, tokens, hidden)), param(ir.Host, ir.T(dtype.I32, tokens, k)), param(ir.Host, ir.T(t, tokens, k)), list...)
+	y := b.MoE(fresh(b, m, ir.Host, ir.T(t, tokens, hidden)), fresh(b, m, ir.Host, ir.T(dtype.I32, tokens, k)), fresh(b, m, ir.Host, ir.T(t, tokens, k)), list...)
 	if m.TP > 1 {
 		y = b.AllReduce(y)
 	}

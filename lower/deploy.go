@@ -37,7 +37,7 @@ type Deployment struct {
 	KVBlocks         int `yaml:"kv_blocks"`          // blocks of the pool; default: enough for all sequences at full length
 	MaxBatchedTokens int `yaml:"max_batched_tokens"` // tokens a prefill chunk
 
-	Attention    string `yaml:"attention"`      // of prefill: plain, masked or banded
+	Attention    string `yaml:"attention"`      // its form: plain, masked or banded
 	Far          string `yaml:"far"`            // keys that a band leaves out: mask, exact or tiled
 	MaskBudget   string `yaml:"mask_budget"`    // bytes of a layer's masks that are alive at once, as 512MiB
 	SubBlockRows int    `yaml:"sub_block_rows"` // most rows of a sub-block of attention

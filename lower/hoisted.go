@@ -47,9 +47,7 @@ func FindHoisted(before, after *ir.Module, base map[string]int64) ([]Hoisted, er
 		if layers[k] == nil {
 			n := int64(0)
 			for _, r := range o.Results {
-				if elems, err := r.Type.Elems().Eval(env); err == nil {
-					n += elems * int64(r.Type.DType.Size())
-				}
+				n += bytesAt(env, r.Type)
 			}
 			at[k], layers[k] = len(list), map[int]bool{}
 			list = append(list, Hoisted{Op: k.op, Source: k.source, Type: k.typ, Bytes: n})

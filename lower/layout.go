@@ -75,10 +75,7 @@ func newLayout() *layout {
 // a state has one place whoever uses it.
 func (l *layout) reserve(mods []*ir.Module) error {
 	for i, m := range mods {
-		for j, o := range m.Entry().Ops {
-			if o.Name() != "call" {
-				continue
-			}
+		for j, o := range calls(m.Entry()) {
 			for _, p := range storedArgs(o) {
 				if p != nil && p.Kind == ir.Weight && !isConst(p) {
 					l.users[weightKey(p)] += fmt.Sprint(" ", i, ".", j)
@@ -95,16 +92,24 @@ func (l *layout) reserve(mods []*ir.Module) error {
 		}
 	}
 	for _, m := range mods {
-		for _, o := range m.Entry().Ops {
-			if o.Name() != "call" {
-				continue
-			}
+		for _, o := range calls(m.Entry()) {
 			if _, err := l.place(storedArgs(o), callRuns(o)); err != nil {
 				return fmt.Errorf("%s: %w", o.Loc, err)
 			}
 		}
 	}
 	return nil
+}
+
+// calls are the ops of an entry that become launches.
+func calls(entry *ir.Func) []*ir.Op {
+	var list []*ir.Op
+	for _, o := range entry.Ops {
+		if o.Name() == "call" {
+			list = append(list, o)
+		}
+	}
+	return list
 }
 
 // storedArgs are the weights and states of the entry that a call uses, by parameter of
@@ -231,7 +236,7 @@ func (g *group) add(bytes int64) *place {
 	return p
 }
 
-// bytes is the size of a concrete type.
+// typeBytes is the size of a concrete type in a rank's memory.
 func typeBytes(t ir.Type) (int64, error) {
 	n, ok := t.Elems().Const()
 	if !ok {
@@ -240,15 +245,17 @@ func typeBytes(t ir.Type) (int64, error) {
 	return n * int64(t.DType.Size()), nil
 }
 
-// stateBuffer is the buffer of a state: capture names states kv.… and conv.….
-func stateBuffer(name string) (recipes.Buffer, error) {
+// bufferOf is the buffer of a weight or state: capture names states kv.… and conv.….
+func bufferOf(p *ir.Param) (recipes.Buffer, error) {
 	switch {
-	case strings.HasPrefix(name, "kv."):
+	case p.Kind != ir.State:
+		return recipes.Weights, nil
+	case strings.HasPrefix(p.Name, "kv."):
 		return recipes.KV, nil
-	case strings.HasPrefix(name, "conv."):
+	case strings.HasPrefix(p.Name, "conv."):
 		return recipes.Conv, nil
 	}
-	return "", fmt.Errorf("state %%%s belongs to no buffer: its name begins with neither \"kv.\" nor \"conv.\"", name)
+	return "", fmt.Errorf("state %%%s belongs to no buffer: its name begins with neither \"kv.\" nor \"conv.\"", p.Name)
 }
 
 // place finds the places of the weights, constants and states of one launch. Those that
@@ -264,7 +271,7 @@ func (l *layout) place(args []*ir.Param, runs []run) (map[*ir.Param]*place, erro
 		return open[b]
 	}
 	places := map[*ir.Param]*place{}
-	var newest *group // of weights; not a run, if there is another one
+	var newest *group // of weights
 	for _, p := range args {
 		if p == nil || places[p] != nil {
 			continue
@@ -273,24 +280,22 @@ func (l *layout) place(args []*ir.Param, runs []run) (map[*ir.Param]*place, erro
 			return nil, err
 		}
 		if places[p] == nil && !isConst(p) {
-			if places[p] = l.find(p); places[p] == nil {
-				b, err := bufferOf(p)
-				if err != nil {
-					return nil, err
-				}
-				if places[p], err = l.add(p, to(b)); err != nil {
-					return nil, fmt.Errorf("%%%s: %w", p.Name, err)
-				}
+			var err error
+			if places[p], err = l.own(p, to); err != nil {
+				return nil, err
 			}
 		}
-		if p.Kind != ir.Weight || places[p] == nil {
-			continue
-		}
-		if g := places[p].group; newest == nil || newest.run && !g.run || newest.run == g.run && g.number > newest.number {
-			newest = g
+		if p.Kind == ir.Weight && places[p] != nil && places[p].group.follows(newest) {
+			newest = places[p].group
 		}
 	}
 	return places, l.constants(args, places, newest)
+}
+
+// follows reports whether constants belong to g rather than to another group, if there
+// is one: to the newer one, and to a run only if all groups are.
+func (g *group) follows(h *group) bool {
+	return h == nil || h.run && !g.run || h.run == g.run && g.number > h.number
 }
 
 // placeRuns places the runs of weights that a parameter begins or is in.
@@ -335,19 +340,24 @@ func (l *layout) constants(args []*ir.Param, places map[*ir.Param]*place, g *gro
 
 func isConst(p *ir.Param) bool { return p.Kind == ir.Weight && p.Source.PerRank }
 
-func bufferOf(p *ir.Param) (recipes.Buffer, error) {
-	if p.Kind == ir.State {
-		return stateBuffer(p.Name)
+// own is the place of a state or checkpoint weight. If it has none it gets one, in the
+// group that takes what is new in its buffer.
+func (l *layout) own(p *ir.Param, to func(recipes.Buffer) *group) (*place, error) {
+	at := l.states[p.Name]
+	if p.Kind == ir.Weight {
+		at = l.weights[weightKey(p)]
 	}
-	return recipes.Weights, nil
-}
-
-// find is the place of a state or checkpoint weight, nil when it has none.
-func (l *layout) find(p *ir.Param) *place {
-	if p.Kind == ir.State {
-		return l.states[p.Name]
+	if at != nil {
+		return at, nil
 	}
-	return l.weights[weightKey(p)]
+	b, err := bufferOf(p)
+	if err != nil {
+		return nil, err
+	}
+	if at, err = l.add(p, to(b)); err != nil {
+		return nil, fmt.Errorf("%%%s: %w", p.Name, err)
+	}
+	return at, nil
 }
 
 // weightKey identifies a slot of the weights: a tensor may be wanted in more

@@ -2,7 +2,6 @@ package lower
 
 import (
 	"context"
-	"maps"
 	"slices"
 
 	"quill/ir"
@@ -47,10 +46,7 @@ func Measure(ctx context.Context, m *ir.Module, base map[string]int64) (Measures
 	if err != nil {
 		return Measures{}, err
 	}
-	w := measurer{
-		env: env, depth: map[*ir.Value]int{}, root: map[*ir.Value]*ir.Value{}, seen: map[*ir.Value]bool{},
-		layers: map[int]*recipes.LayerMasks{}, layerSeen: map[int]map[*ir.Value]bool{},
-	}
+	w := measurer{env: env, depth: map[*ir.Value]int{}, root: map[*ir.Value]*ir.Value{}}
 	w.Breaks = map[string]int{}
 	w.breaks(m.Entry())
 	if m.Level != ops.Plan {
@@ -72,21 +68,18 @@ func Measure(ctx context.Context, m *ir.Module, base map[string]int64) (Measures
 			w.op(o)
 		}
 	}
-	for _, layer := range slices.Sorted(maps.Keys(w.layers)) {
-		w.MaskLayers = append(w.MaskLayers, *w.layers[layer])
-	}
+	w.MaskBytes, w.MaskPeak = w.masks.Bytes()
+	w.MaskLayers = w.masks.Layers()
 	return w.Measures, nil
 }
 
 // measurer walks through a step.
 type measurer struct {
 	Measures
-	env       map[string]int64
-	depth     map[*ir.Value]int
-	root      map[*ir.Value]*ir.Value // of parameters and results: the value of the entry
-	seen      map[*ir.Value]bool      // masks that are counted
-	layers    map[int]*recipes.LayerMasks
-	layerSeen map[int]map[*ir.Value]bool
+	env   map[string]int64
+	depth map[*ir.Value]int
+	root  map[*ir.Value]*ir.Value // of parameters and results: the value of the entry
+	masks recipes.MaskTally[*ir.Value]
 }
 
 // breaks counts what ends segments.
@@ -128,64 +121,42 @@ func (w *measurer) call(o *ir.Op) {
 	for i, p := range f.Params {
 		w.depth[p.Value], w.root[p.Value] = w.depth[o.Args[i]], o.Args[i]
 	}
-	masks := map[int]map[*ir.Value]bool{} // by layer
 	for _, inner := range f.Ops {
 		w.op(inner)
-		if name := inner.Name(); name == "sdpa" || name == "sdpa_stats" {
-			layer := -1
-			if o.Loc.Layer >= 0 && inner.Loc.Layer >= 0 {
-				layer = o.Loc.Layer + inner.Loc.Layer
-			}
-			if masks[layer] == nil {
-				masks[layer] = map[*ir.Value]bool{}
-			}
-			masks[layer][inner.Args[maskOperand]] = true
-		}
 	}
 	for i, v := range f.Return {
 		w.depth[o.Results[i]], w.root[v] = w.depth[v], o.Results[i]
 	}
-	w.masks(masks)
+	w.masks.Launch(w.maskReads(o))
 }
 
-// masks adds up the masks that a launch reads.
-func (w *measurer) masks(byLayer map[int]map[*ir.Value]bool) {
-	all := map[*ir.Value]bool{}
-	for layer, masks := range byLayer {
-		maps.Copy(all, masks)
-		if layer < 0 {
+// maskReads are the masks that attention of a segment reads.
+func (w *measurer) maskReads(call *ir.Op) []recipes.MaskRead[*ir.Value] {
+	var reads []recipes.MaskRead[*ir.Value]
+	for _, o := range call.Attr("callee").Func.Ops {
+		if o.Name() != "sdpa" && o.Name() != "sdpa_stats" || len(o.Args) <= maskOperand {
 			continue
 		}
-		if w.layers[layer] == nil {
-			w.layers[layer], w.layerSeen[layer] = &recipes.LayerMasks{Layer: layer}, map[*ir.Value]bool{}
+		v := o.Args[maskOperand]
+		read := recipes.MaskRead[*ir.Value]{Mask: v, Bytes: bytesAt(w.env, v.Type), Layer: -1}
+		if root := w.root[v]; root != nil {
+			read.Mask = root
+		} else {
+			read.Own = true
 		}
-		k := w.layers[layer]
-		alive, fresh := w.sum(masks, w.layerSeen[layer])
-		k.Total += fresh
-		k.Peak = max(k.Peak, alive)
+		if call.Loc.Layer >= 0 && o.Loc.Layer >= 0 { // which counts from the call's
+			read.Layer = call.Loc.Layer + o.Loc.Layer
+		}
+		reads = append(reads, read)
 	}
-	alive, fresh := w.sum(all, w.seen)
-	w.MaskBytes += fresh
-	w.MaskPeak = max(w.MaskPeak, alive)
+	return reads
 }
 
-// sum is the bytes of masks, and without those that were seen. One that a launch
-// makes is another one in each launch.
-func (w *measurer) sum(masks, seen map[*ir.Value]bool) (alive, fresh int64) {
-	for v := range masks {
-		n, err := v.Type.Elems().Eval(w.env)
-		if err != nil {
-			continue // a size without a value has none of these bytes
-		}
-		n *= int64(v.Type.DType.Size())
-		alive += n
-		if root := w.root[v]; root != nil {
-			if seen[root] {
-				continue
-			}
-			seen[root] = true
-		}
-		fresh += n
+// bytesAt is the size of a type where symbols have values, 0 where one has none.
+func bytesAt(env map[string]int64, t ir.Type) int64 {
+	n, err := t.Elems().Eval(env)
+	if err != nil {
+		return 0
 	}
-	return alive, fresh
+	return n * int64(t.DType.Size())
 }

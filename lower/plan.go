@@ -32,7 +32,7 @@ type emission struct {
 	recipe  *recipes.Recipe
 }
 
-// inputsSection and the like name the sections of a recipe.
+// inputsSection is the section of a recipe in which the host's inputs lie.
 const inputsSection = "inputs"
 
 func newPlan(m *ir.Module, b recipes.Bucket, lay *layout) (*planner, error) {
@@ -133,11 +133,9 @@ type liveness struct {
 // of one value, and values that an op reads as one. Each must begin where the device
 // can bind an address.
 func (l *liveness) share(entry *ir.Func) error {
-	for _, o := range entry.Ops {
-		if o.Name() != "call" {
-			continue
-		}
-		list, err := partsOf(o.Attr("callee").Func)
+	for _, o := range calls(entry) {
+		callee := o.Attr("callee").Func
+		list, err := partsOf(callee)
 		if err != nil {
 			return err
 		}
@@ -148,24 +146,36 @@ func (l *liveness) share(entry *ir.Func) error {
 			}
 			l.block(p.bytes, at)
 		}
-		for _, r := range runsOf(o.Attr("callee").Func) {
-			at, end := map[*ir.Value]int64{}, int64(0)
-			for _, q := range r {
-				v := o.Args[slices.Index(o.Attr("callee").Func.Params, q)]
-				if q.Kind != ir.Temp || v.Def == nil || v.Def.Name() != "call" || resultKind(v.Def, v) != ir.Temp {
-					break
-				}
-				n, err := typeBytes(v.Type)
-				if err != nil {
-					return err
-				}
-				at[v] = end
-				end += n
+		for _, r := range runsOf(callee) {
+			args := make([]*ir.Value, len(r))
+			for i, q := range r {
+				args[i] = o.Args[slices.Index(callee.Params, q)]
 			}
-			if len(at) == len(r) {
-				l.block(end, at)
+			if err := l.shareRun(args); err != nil {
+				return err
 			}
 		}
+	}
+	return nil
+}
+
+// shareRun puts values behind each other if all are computed by launches and only cross
+// between them.
+func (l *liveness) shareRun(list []*ir.Value) error {
+	at, end := map[*ir.Value]int64{}, int64(0)
+	for _, v := range list {
+		if v.Def == nil || v.Def.Name() != "call" || resultKind(v.Def, v) != ir.Temp {
+			return nil
+		}
+		n, err := typeBytes(v.Type)
+		if err != nil {
+			return err
+		}
+		at[v] = end
+		end += n
+	}
+	if len(at) == len(list) { // an argument that is there twice has one place
+		l.block(end, at)
 	}
 	return nil
 }
@@ -191,25 +201,10 @@ func (p *planner) intervals() (liveness, error) {
 	if err := live.share(p.entry); err != nil {
 		return live, err
 	}
-	uses := map[*ir.Value]int{}
-	for _, o := range p.entry.Ops {
-		for _, a := range o.Args {
-			uses[a]++
-		}
+	if err := p.carried(); err != nil {
+		return live, err
 	}
-	for i, v := range p.entry.Return {
-		n, err := typeBytes(v.Type)
-		if err != nil {
-			return live, err
-		}
-		uses[v]++
-		if p.entry.Results[i].Kind == ir.Carry {
-			if p.carryBytes > 0 || v.Param != nil || v.Def.Name() != "call" {
-				return live, fmt.Errorf("carry %s: a plan leaves one carried value, computed by a launch", p.entry.Results[i].Name)
-			}
-			p.carry(v, n)
-		}
-	}
+	uses := ir.NewUses(p.entry)
 	for i, o := range p.entry.Ops {
 		for _, a := range o.Args {
 			if iv := live.of[a]; iv != nil {
@@ -220,26 +215,13 @@ func (p *planner) intervals() (liveness, error) {
 			if p.values[r] != nil || resultKind(o, r) == ir.State {
 				continue
 			}
-			if o.Name() == "all_reduce" && live.of[o.Args[0]] != nil && uses[o.Args[0]] == 1 {
+			if o.Name() == "all_reduce" && live.of[o.Args[0]] != nil && uses.Count(o.Args[0]) == 1 {
 				live.of[r], live.at[r] = live.of[o.Args[0]], live.at[o.Args[0]]
 				continue
 			}
-			if iv := live.blocks[r]; iv != nil {
-				if iv.first < 0 {
-					iv.first = i
-					live.list = append(live.list, iv)
-				}
-				iv.last = i
-				live.of[r] = iv
-				continue
-			}
-			n, err := typeBytes(r.Type)
-			if err != nil {
+			if err := live.begin(r, i); err != nil {
 				return live, err
 			}
-			iv := &interval{size: n, first: i, last: i}
-			live.of[r] = iv
-			live.list = append(live.list, iv)
 		}
 	}
 	for _, v := range p.entry.Return {
@@ -335,6 +317,44 @@ func readsLayers(o *ir.Op, r *ir.Value) bool {
 		v = v.Def.Args[0]
 	}
 	return v.Def != nil && v.Def.Name() == "conv_reads" && len(v.Def.Args)-v.Def.Def.FirstState() > 1
+}
+
+// begin begins the life of a value that op number i computes.
+func (l *liveness) begin(v *ir.Value, i int) error {
+	iv := l.blocks[v]
+	if iv == nil {
+		n, err := typeBytes(v.Type)
+		if err != nil {
+			return err
+		}
+		iv = &interval{size: n, first: -1}
+	}
+	if iv.first < 0 {
+		iv.first = i
+		l.list = append(l.list, iv)
+	}
+	iv.last = i
+	l.of[v] = iv
+	return nil
+}
+
+// carried places the result that the next plan finds on the device.
+func (p *planner) carried() error {
+	for i, v := range p.entry.Return {
+		r := p.entry.Results[i]
+		if r.Kind != ir.Carry {
+			continue
+		}
+		if p.carryBytes > 0 || v.Param != nil || v.Def.Name() != "call" {
+			return fmt.Errorf("carry %s: a plan leaves one carried value, computed by a launch", r.Name)
+		}
+		n, err := typeBytes(v.Type)
+		if err != nil {
+			return err
+		}
+		p.carry(v, n)
+	}
+	return nil
 }
 
 func resultKind(o *ir.Op, r *ir.Value) ir.Kind {

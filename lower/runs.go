@@ -30,23 +30,14 @@ func runsOf(f *ir.Func) []run {
 			r = joined(o.Args[1:])
 		case "conv_reads", "conv_writes":
 			for _, a := range o.Args[o.Def.FirstState():] {
-				r = append(r, rootOf(a))
+				r = append(r, a.State())
 			}
 		}
-		if len(r) < 2 || !r.alike() {
-			continue
+		if len(r) > 1 && r.placed() {
+			runs = addRun(runs, r)
 		}
-		runs = addRun(runs, r)
 	}
 	return runs
-}
-
-// rootOf is the parameter that a state version started as.
-func rootOf(v *ir.Value) *ir.Param {
-	for v.Param == nil {
-		v = v.Prior()
-	}
-	return v.Param
 }
 
 // joined lists the parameters whose elements are, one after the other, those of some
@@ -69,8 +60,9 @@ func joined(args []*ir.Value) run {
 	return r
 }
 
-// alike reports whether all parameters are different and of one kind.
-func (r run) alike() bool {
+// placed reports whether lowering may place parameters as a run: all are different and
+// of one kind, neither the host's nor carried over.
+func (r run) placed() bool {
 	for i, p := range r {
 		if p.Kind != r[0].Kind || p.Kind == ir.Host || p.Kind == ir.Carry {
 			return false

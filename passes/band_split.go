@@ -239,10 +239,8 @@ func (r *rewriter) spelled(q, k, v, mask *ir.Value, scale float64) attended {
 	e := r.Exp(r.Sub(s, m))
 	linv := r.Div(r.number(1, dtype.F32, 4), r.ReduceSum(e, 3))
 	p := r.Mul(e, linv)
-	if t := q.Type.DType; t != dtype.F32 {
-		p = r.Cast(p, t)
-	}
-	return attended{r.wide(r.Matmul(p, v, false, q.Type.DType)), m, linv}
+	t := q.Type.DType
+	return attended{r.wide(r.Matmul(r.CastTo(p, t), v, false, t)), m, linv}
 }
 
 // join is attention of the keys of all parts, as a type: the weight of a part is
@@ -260,15 +258,7 @@ func (r *rewriter) join(t dtype.Type, parts ...attended) *ir.Value {
 	for i, p := range parts[1:] {
 		y, sum = r.Add(y, r.Mul(p.o, weights[i+1])), r.Add(sum, weights[i+1])
 	}
-	if y = r.Div(y, sum); t != dtype.F32 {
-		y = r.Cast(y, t)
-	}
-	return y
+	return r.CastTo(r.Div(y, sum), t)
 }
 
-func (r *rewriter) wide(v *ir.Value) *ir.Value {
-	if v.Type.DType == dtype.F32 {
-		return v
-	}
-	return r.Cast(v, dtype.F32)
-}
+func (r *rewriter) wide(v *ir.Value) *ir.Value { return r.CastTo(v, dtype.F32) }

@@ -199,16 +199,8 @@ func (g *gatherer) activated(x, w13 *ir.Value, outer ...int64) *ir.Value {
 	both := g.Matmul(x, w13, true, g.dt)
 	axis := int64(both.Type.Rank() - 3)
 	gate, up := g.wide(g.Slice(both, axis, ir.D(0), ir.D(1))), g.wide(g.Slice(both, axis, ir.D(1), ir.D(2)))
-	act := g.narrow(g.Mul(g.Silu(gate), up))
+	act := g.CastTo(g.Mul(g.Silu(gate), up), g.dt)
 	return g.ReshapeShard(act, len(outer), dimsOf(append(outer, g.width)...)...)
-}
-
-// narrow rounds a value to the type of the op.
-func (g *gatherer) narrow(v *ir.Value) *ir.Value {
-	if v.Type.DType == g.dt {
-		return v
-	}
-	return g.Cast(v, g.dt)
 }
 
 // sum is the weighted sum of tokens a … b−1 over their choices, of which each has a row
@@ -252,7 +244,7 @@ func (g *gatherer) all() *ir.Value {
 		}
 		sum = part
 	}
-	return g.Reshape(g.narrow(sum), dimsOf(g.tokens, g.hidden))
+	return g.Reshape(g.CastTo(sum, g.dt), dimsOf(g.tokens, g.hidden))
 }
 
 // sorted puts choices into groups of one expert.

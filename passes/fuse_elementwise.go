@@ -76,10 +76,7 @@ func roundedBetween(r *rewriter, o *ir.Op, segments map[*ir.Op]int) bool {
 	if o.Attr("dtype").DType != dtype.F32 || o.Args[0].Type.DType != dtype.BF16 {
 		return false
 	}
-	narrow := o.Args[0]
-	for def(narrow, "reshape") != nil {
-		narrow = narrow.Def.Args[0]
-	}
+	narrow := bare(o.Args[0])
 	c := def(narrow, "cast")
 	if c == nil || c.Args[0].Type.DType != dtype.F32 {
 		return false
@@ -114,10 +111,6 @@ func normalisedSigmoids(r *rewriter, o *ir.Op) bool {
 	}
 	rank := s.Type.Rank()
 	sum := r.ReduceSum(s, int64(rank-1))
-	ones := make([]ir.Dim, rank)
-	for i := range ones {
-		ones[i] = ir.D(1)
-	}
-	least := r.Reshape(r.Const(leastNormal, dtype.F32), ones)
+	least := r.number(leastNormal, dtype.F32, rank)
 	return r.replace(r.Div(s, r.Max(sum, least)))
 }

@@ -120,27 +120,10 @@ func (j *joiner) alike(list []*ir.Op) bool {
 func (j *joiner) join(list []*ir.Op) []*ir.Op {
 	scratch := &ir.Func{}
 	b := ir.NewBuilder(j.mod, scratch).At(list[0].Loc)
-	// Neighbours of one type are one operand.
+	groups := neighbours(list)
 	var weights []*ir.Value
-	var groups [][]*ir.Op
-	for _, o := range list {
-		if last := len(groups) - 1; last >= 0 && groups[last][0].Args[1].Type.Equal(o.Args[1].Type) {
-			groups[last] = append(groups[last], o)
-			continue
-		}
-		groups = append(groups, []*ir.Op{o})
-	}
 	for _, g := range groups {
-		w := g[0].Args[1]
-		if len(g) > 1 {
-			var parts []*ir.Value
-			for _, o := range g {
-				t := o.Args[1].Type
-				parts = append(parts, b.ReshapeShard(o.Args[1], t.Dist.Axis+1, ir.D(1), t.Shape[0], t.Shape[1]))
-			}
-			w = b.Concat(0, parts...)
-		}
-		weights = append(weights, w)
+		weights = append(weights, stacked(b, g))
 	}
 	results := b.MatmulJoined(list[0].Args[0], list[0].Attr("dtype").DType, weights...)
 	for i, g := range groups {
@@ -158,4 +141,30 @@ func (j *joiner) join(list []*ir.Op) []*ir.Op {
 		panic(b.Err()) // what is joinable has these types
 	}
 	return scratch.Ops
+}
+
+// neighbours groups products that follow each other and have weights of one type.
+func neighbours(list []*ir.Op) (groups [][]*ir.Op) {
+	for _, o := range list {
+		if last := len(groups) - 1; last >= 0 && groups[last][0].Args[1].Type.Equal(o.Args[1].Type) {
+			groups[last] = append(groups[last], o)
+			continue
+		}
+		groups = append(groups, []*ir.Op{o})
+	}
+	return groups
+}
+
+// stacked are the weights [N, K] of products as one operand: [P, N, K] if there are P
+// of them, else the one as it is.
+func stacked(b *ir.Builder, list []*ir.Op) *ir.Value {
+	if len(list) == 1 {
+		return list[0].Args[1]
+	}
+	var parts []*ir.Value
+	for _, o := range list {
+		t := o.Args[1].Type
+		parts = append(parts, b.ReshapeShard(o.Args[1], t.Dist.Axis+1, ir.D(1), t.Shape[0], t.Shape[1]))
+	}
+	return b.Concat(0, parts...)
 }

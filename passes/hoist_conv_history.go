@@ -95,7 +95,7 @@ func hoistConv(c *Context, m *ir.Module) (changed bool, err error) {
 		return false, nil
 	}
 	for _, f := range m.Funcs {
-		h := convHoister{ctx: c, mod: m, fn: f, uses: ir.NewUses(f), gone: map[*ir.Op]bool{}, before: map[*ir.Op][]*ir.Op{}}
+		h := convHoister{ctx: c, mod: m, fn: f, uses: ir.NewUses(f), gone: map[*ir.Op]bool{}, now: map[*ir.Value]*ir.Value{}, before: map[*ir.Op][]*ir.Op{}}
 		for _, g := range h.groups() {
 			if len(g) > 1 && c.Rewrite() {
 				h.hoist(g)
@@ -139,6 +139,9 @@ type convHoister struct {
 	fn   *ir.Func
 	uses *ir.Uses
 	gone map[*ir.Op]bool
+	// now is what stands for the result of a convolution, which may be the row of
+	// another one.
+	now map[*ir.Value]*ir.Value
 	// start and end are ops to put there, before those to put before others.
 	start, end []*ir.Op
 	before     map[*ir.Op][]*ir.Op
@@ -197,10 +200,7 @@ func (h *convHoister) fits(g []lane, l lane) bool {
 // newRow is what a row [S, 1, C] is made of: part number part of a value [S, P, C] with
 // P > 1, or a value of its own, where P is 1.
 func newRow(row *ir.Value) (x *ir.Value, part int64) {
-	x = row
-	for def(x, "reshape") != nil {
-		x = x.Def.Args[0]
-	}
+	x = bare(row)
 	if s := def(x, "slice"); s != nil && s.Int("axis") == 1 && ir.SameShape(x.Type.Shape, row.Type.Shape) {
 		if start, ok := s.Attr("start").Dim.Const(); ok {
 			return s.Args[0], start
@@ -256,63 +256,94 @@ func (h *convHoister) only(v *ir.Value) *ir.Op {
 // writes the states at the end.
 func (h *convHoister) hoist(g []lane) {
 	first := g[0].convs[0]
-	lanes, parts := int64(len(g)), int64(len(g[0].convs))
-	rows, channels, taps := g[0].x.Type.Shape[0], first.taps.Type.Shape[1], first.taps.Type.Shape[0]
-	n, one := ir.D(lanes*parts), ir.D(1)
-	var states, weights []*ir.Value
-	for _, l := range g {
-		for _, c := range l.convs {
-			states, weights = append(states, c.state), append(weights, c.taps)
-		}
-	}
 	loc := first.apply.Loc
 	loc.Layer, loc.Tensor = -1, ""
 	start, startOps := h.builder(loc)
-	history := start.ConvReads(first.from, states...)
-	all := start.ReshapeShard(start.Concat(0, weights...), 3, n, one, taps, channels)
-	sums := start.ReduceSum(start.Mul(toF32(start, history), start.Slice(all, 2, ir.D(0), taps.Sub(one))), 2) // [lanes·parts, S, 1, C]
-	if parts > 1 {
-		sums = start.Transpose(start.ReshapeShard(sums, 3, ir.D(lanes), ir.D(parts), rows, channels), []int64{0, 2, 1, 3})
-	}
-	ones := start.Reshape(start.Const(1, dtype.F32), []ir.Dim{one, one, one, one})
-	newestTaps := start.Add(start.Slice(all, 2, taps.Sub(one), taps), ones) // [lanes·parts, 1, 1, C]
-	var newest []*ir.Value                                                  // [1, S, P, C] of each lane
+	end, endOps := h.builder(loc)
+	s := newConvSums(start, g)
+	var newest []*ir.Value // [1, S, P, C] of each lane
 	for i, l := range g {
+		if v := h.now[l.x]; v != nil {
+			l.x = v
+		}
 		if !l.whole() {
 			from := l.convs[0].part
 			b, made := h.builder(l.convs[0].apply.Loc)
-			l.x = b.Slice(l.x, 1, ir.D(from), ir.D(from+parts))
+			l.x = b.Slice(l.x, 1, ir.D(from), ir.D(from+s.parts))
 			h.before[l.convs[0].apply] = h.add(made)
 		}
-		sum := start.ReshapeShard(start.Slice(sums, 0, ir.D(int64(i)), ir.D(int64(i+1))), l.x.Type.Rank()-1, l.x.Type.Shape...)
-		end, endOps := h.builder(loc)
-		newest = append(newest, end.ReshapeShard(l.x, 3, one, rows, ir.D(parts), channels))
-		h.end = append(h.end, h.add(endOps)...)
-		shape := []ir.Dim{one, ir.D(parts), channels}
-		from, to := ir.D(int64(i)*parts), ir.D(int64(i+1)*parts)
-		h.apply(l, sum, start.ReshapeShard(start.Slice(newestTaps, 0, from, to), l.x.Type.Rank()-1, shape[3-l.x.Type.Rank():]...))
+		newest = append(newest, end.ReshapeShard(l.x, 3, ir.D(1), s.rows, ir.D(s.parts), s.channels))
+		sum, factor := s.of(start, int64(i), l.x.Type)
+		h.apply(l, sum, factor)
 	}
 	h.start = append(h.start, h.add(startOps)...)
-	end, endOps := h.builder(loc)
-	x := end.Concat(0, newest...)
-	if parts > 1 {
-		x = end.Transpose(x, []int64{0, 2, 1, 3})
-	}
-	x = end.ReshapeShard(x, 3, n, rows, one, channels)
-	kept := x
-	if !taps.Is(2) {
-		kept = end.Concat(2, end.Slice(history, 2, one, taps.Sub(one)), x)
-	}
-	next := end.ConvWrites(first.to, kept, states...)
+	next := end.ConvWrites(first.to, s.kept(end, newest), s.states...)
 	h.end = append(h.end, h.add(endOps)...)
-	i := 0
 	for _, l := range g {
 		for _, c := range l.convs {
-			h.uses.ReplaceAll(c.write.Results[0], next[i])
+			h.uses.ReplaceAll(c.write.Results[0], next[0])
 			h.remove(c.write)
-			i++
+			next = next[1:]
 		}
 	}
+}
+
+// convSums are what the convolutions of a group make of their history, and what is kept
+// of that.
+type convSums struct {
+	lanes, parts         int64
+	rows, channels, taps ir.Dim
+	states               []*ir.Value
+	history              *ir.Value // [lanes·parts, S, K−1, C]
+	sums                 *ir.Value // f32 [lanes, S, parts, C], or [lanes, S, 1, C]
+	factors              *ir.Value // f32 [lanes·parts, 1, 1, C], of the newest rows
+}
+
+func newConvSums(b *ir.Builder, g []lane) *convSums {
+	first, one := g[0].convs[0], ir.D(1)
+	s := &convSums{
+		lanes: int64(len(g)), parts: int64(len(g[0].convs)),
+		rows: g[0].x.Type.Shape[0], channels: first.taps.Type.Shape[1], taps: first.taps.Type.Shape[0],
+	}
+	var weights []*ir.Value
+	for _, l := range g {
+		for _, c := range l.convs {
+			s.states, weights = append(s.states, c.state), append(weights, c.taps)
+		}
+	}
+	s.history = b.ConvReads(first.from, s.states...)
+	all := b.ReshapeShard(b.Concat(0, weights...), 3, ir.D(s.lanes*s.parts), one, s.taps, s.channels)
+	old := s.taps.Sub(one)
+	s.sums = b.ReduceSum(b.Mul(b.CastTo(s.history, dtype.F32), b.Slice(all, 2, ir.D(0), old)), 2)
+	if s.parts > 1 {
+		s.sums = b.Transpose(b.ReshapeShard(s.sums, 3, ir.D(s.lanes), ir.D(s.parts), s.rows, s.channels), []int64{0, 2, 1, 3})
+	}
+	ones := b.Reshape(b.Const(1, dtype.F32), []ir.Dim{one, one, one, one})
+	s.factors = b.Add(b.Slice(all, 2, old, s.taps), ones) // a row is its own residual
+	return s
+}
+
+// of are the sum over the history of lane i, and the factor of its newest row, in the
+// shape of that.
+func (s *convSums) of(b *ir.Builder, i int64, x ir.Type) (sum, factor *ir.Value) {
+	last := x.Rank() - 1
+	sum = b.ReshapeShard(b.Slice(s.sums, 0, ir.D(i), ir.D(i+1)), last, x.Shape...)
+	shape := []ir.Dim{ir.D(1), ir.D(s.parts), s.channels}
+	factor = b.ReshapeShard(b.Slice(s.factors, 0, ir.D(i*s.parts), ir.D((i+1)*s.parts)), last, shape[3-x.Rank():]...)
+	return sum, factor
+}
+
+// kept are the rows that states have next, given the newest ones of each lane.
+func (s *convSums) kept(b *ir.Builder, newest []*ir.Value) *ir.Value {
+	one, x := ir.D(1), b.Concat(0, newest...)
+	if s.parts > 1 {
+		x = b.Transpose(x, []int64{0, 2, 1, 3})
+	}
+	x = b.ReshapeShard(x, 3, ir.D(s.lanes*s.parts), s.rows, one, s.channels)
+	if s.taps.Is(2) { // the newest row is all that there is
+		return x
+	}
+	return b.Concat(2, b.Slice(s.history, 2, one, s.taps.Sub(one)), x)
 }
 
 // apply builds what is left of a lane's convolutions, given the sum over its history and
@@ -320,10 +351,7 @@ func (h *convHoister) hoist(g []lane) {
 func (h *convHoister) apply(l lane, sum, factor *ir.Value) {
 	first := l.convs[0]
 	b, made := h.builder(first.apply.Loc)
-	y := b.Add(sum, b.Mul(toF32(b, l.x), factor))
-	if y.Type.DType != l.x.Type.DType {
-		y = b.Cast(y, l.x.Type.DType)
-	}
+	y := b.CastTo(b.Add(sum, b.Mul(b.CastTo(l.x, dtype.F32), factor)), l.x.Type.DType)
 	results := make([]*ir.Value, len(l.convs))
 	for k, c := range l.convs {
 		part := y
@@ -335,15 +363,9 @@ func (h *convHoister) apply(l lane, sum, factor *ir.Value) {
 	h.before[first.apply] = append(h.before[first.apply], h.add(made)...)
 	for k, c := range l.convs {
 		h.uses.ReplaceAll(c.apply.Results[0], results[k])
+		h.now[c.apply.Results[0]] = results[k]
 		h.remove(c.apply)
 	}
-}
-
-func toF32(b *ir.Builder, v *ir.Value) *ir.Value {
-	if v.Type.DType == dtype.F32 {
-		return v
-	}
-	return b.Cast(v, dtype.F32)
 }
 
 func (h *convHoister) builder(at ir.Loc) (*ir.Builder, *ir.Func) {

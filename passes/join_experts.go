@@ -1,6 +1,8 @@
 package passes
 
 import (
+	"slices"
+
 	"quill/ir"
 	"quill/ir/ops"
 	"quill/recipes/dtype"
@@ -129,19 +131,12 @@ func (x *experts) build(r *rewriter) *ir.Value {
 	score := r.Add(r.Sigmoid(t.z), r.Reshape(r.Concat(0, biases...), []ir.Dim{ir.D(1), all}))
 	_, chosen := r.Topk(score, t.k+n)
 	w := r.GatherElements(t.z, chosen, 1)
-	for i := len(t.weigh) - 1; i >= 0; i-- {
-		args := append([]*ir.Value{w}, t.weigh[i].Args[1:]...)
-		w = r.Again(t.weigh[i], args...)[0]
+	for _, o := range slices.Backward(t.weigh) {
+		w = r.Again(o, append([]*ir.Value{w}, o.Args[1:]...)...)[0]
 	}
-	if want := x.moe.Args[2].Type.DType; w.Type.DType != want {
-		w = r.Cast(w, want)
-	}
-	banks := append(append([]*ir.Value{}, x.moe.Args[3:]...), x.w13, x.w2)
-	y := r.MoE(x.moe.Args[0], chosen, w, banks...)
-	if x.routed != x.moe {
-		y = r.Cast(y, x.routed.Results[0].Type.DType)
-	}
-	return y
+	w = r.CastTo(w, x.moe.Args[2].Type.DType)
+	banks := append(slices.Clone(x.moe.Args[3:]), x.w13, x.w2)
+	return r.CastTo(r.MoE(x.moe.Args[0], chosen, w, banks...), x.routed.Results[0].Type.DType)
 }
 
 // matchExperts finds routed experts in one summand and shared ones in the other; nil
@@ -177,43 +172,46 @@ func (x *experts) matchShared(v *ir.Value) (gamma *ir.Value) {
 	if down == nil || !down.Attr("trans_b").Bool {
 		return nil
 	}
-	x.w2 = down.Args[1]
-	for x.w2.Def != nil && x.w2.Def.Name() == "reshape" {
-		x.w2 = x.w2.Def.Args[0]
-	}
+	x.w2 = bare(down.Args[1])
 	act := x.def(down.Args[0], "mul")
 	if act == nil || x.w2.Param == nil || x.w2.Type.Rank() != 3 {
 		return nil
 	}
 	turned := def(x.through(act.Args[1], "reshape"), "transpose")
-	gated := x.def(act.Args[0], "mul")
-	if turned == nil || gated == nil || turned.Args[0].Type.Rank() != 2 {
-		return nil
-	}
-	gate, up := x.def(gated.Args[0], "silu"), x.def(gated.Args[1], "slice")
-	if gate == nil || up == nil {
-		return nil
-	}
-	first := x.def(gate.Args[0], "slice")
-	if first == nil || first.Args[0] != up.Args[0] || !halves(first, up) {
-		return nil
-	}
-	product := def(up.Args[0], "matmul")
-	if product == nil || !product.Attr("trans_b").Bool || product.Args[1].Param == nil {
-		return nil
-	}
-	x.w13 = product.Args[1]
-	in := product.Args[0]
-	for in.Def != nil && in.Def.Name() == "reshape" {
-		in = in.Def.Args[0]
-	}
-	w2, w13, bank := x.w2.Type, x.w13.Type, x.moe.Args[4].Type
-	fits := in == x.moe.Args[0] && w13.Rank() == 4 && w13.Shape[0].Equal(w2.Shape[0]) && w13.Dist == x.moe.Args[3].Type.Dist && w2.Dist == bank.Dist &&
-		ir.SameShape(w2.Shape[1:], bank.Shape[1:]) && ir.SameShape(w13.Shape[1:], x.moe.Args[3].Type.Shape[1:])
-	if !fits {
+	if turned == nil || turned.Args[0].Type.Rank() != 2 || !x.matchGated(act.Args[0]) || !x.fits() {
 		return nil
 	}
 	return x.through(turned.Args[0], "cast")
+}
+
+// matchGated finds silu(gate)·up of the shared experts on what the routed ones read.
+func (x *experts) matchGated(v *ir.Value) bool {
+	gated := x.def(v, "mul")
+	if gated == nil {
+		return false
+	}
+	gate, up := x.def(gated.Args[0], "silu"), x.def(gated.Args[1], "slice")
+	if gate == nil || up == nil {
+		return false
+	}
+	first := x.def(gate.Args[0], "slice")
+	if first == nil || first.Args[0] != up.Args[0] || !halves(first, up) {
+		return false
+	}
+	product := def(up.Args[0], "matmul")
+	if product == nil || !product.Attr("trans_b").Bool || product.Args[1].Param == nil || bare(product.Args[0]) != x.moe.Args[0] {
+		return false
+	}
+	x.w13 = product.Args[1]
+	return true
+}
+
+// fits reports whether shared experts are of the size and distribution of the routed.
+func (x *experts) fits() bool {
+	alike := func(shared, routed ir.Type) bool {
+		return shared.Rank() == routed.Rank() && ir.SameShape(shared.Shape[1:], routed.Shape[1:]) && shared.Dist == routed.Dist
+	}
+	return alike(x.w13.Type, x.moe.Args[3].Type) && alike(x.w2.Type, x.moe.Args[4].Type) && x.w13.Type.Shape[0].Equal(x.w2.Type.Shape[0])
 }
 
 // halves reports whether two slices are the first and the second of two elements of

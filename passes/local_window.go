@@ -144,10 +144,16 @@ func listOf(f *ir.Func) *blockList {
 	return l
 }
 
-// params are the parameters that describe the list, and the names of those that
-// describe the shorter one.
-func (l *blockList) params() map[*ir.Value]string {
-	return map[*ir.Value]string{l.blocks: "window_blocks", l.start: "window_start"}
+// short is the name of the parameter that is for the shorter list what another one is
+// for the list, "" if there is none.
+func (l *blockList) short(v *ir.Value) string {
+	switch v {
+	case l.blocks:
+		return "window_blocks"
+	case l.start:
+		return "window_start"
+	}
+	return ""
 }
 
 // axis is the axis of a value along which the list lies, −1 when it is none, and
@@ -300,7 +306,7 @@ func (w *windower) problem(l *windowed) string {
 		}
 		for _, a := range o.Args {
 			switch {
-			case a.Param != nil && w.list.has(a) && w.list.params()[a] == "":
+			case a.Param != nil && w.list.has(a) && w.list.short(a) == "":
 				return fmt.Sprintf("%s reads %s, which has elements for all keys", o.Name(), a.Name())
 			case a.Def == nil || !w.copied(a):
 				continue
@@ -375,9 +381,8 @@ func (w *windower) declare() error {
 	w.values, w.copies = map[*ir.Value]*ir.Value{}, map[*ir.Op]*ir.Op{}
 	last := 0
 	var add []*ir.Param
-	names := w.list.params()
 	for i, p := range w.fn.Params {
-		name := names[p.Value]
+		name := w.list.short(p.Value)
 		if name == "" {
 			continue
 		}

@@ -72,9 +72,9 @@ func (s *facts) param(v *ir.Value) {
 func (s *facts) op(o *ir.Op) {
 	invariant := o.Def.Has(ops.Pure) && !o.Def.Has(ops.Collective) && !o.Def.Has(ops.StateRead)
 	listed, single := false, true
-	for i, a := range o.Args {
+	for _, a := range o.Args {
 		invariant = invariant && s.invariant[a]
-		listed = listed || s.of[o.Args[i]].axis >= 0
+		listed = listed || s.of[a].axis >= 0
 	}
 	for _, r := range o.Results {
 		s.invariant[r] = invariant
@@ -145,7 +145,7 @@ func (s *facts) rule(o *ir.Op) (fact, string) {
 	}
 	k, why := rule(s, o, in)
 	for _, x := range in {
-		if why == "" && s.relative(x) && (k.kind != x.kind && k.kind != keyPosition || o.Name() == "concat") {
+		if why == "" && x.relative() && (k.kind != x.kind && k.kind != keyPosition || o.Name() == "concat") {
 			why = "counts from the start of the list"
 		}
 	}
@@ -154,7 +154,7 @@ func (s *facts) rule(o *ir.Op) (fact, string) {
 
 // relative reports whether a value means something only beside the start of the
 // list: that itself, and the numbers of slots from there.
-func (s *facts) relative(x fact) bool { return x.kind == listStart || x.kind == slotNumber }
+func (x fact) relative() bool { return x.kind == listStart || x.kind == slotNumber }
 
 const apart = "is not known to keep blocks apart"
 

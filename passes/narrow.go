@@ -163,9 +163,9 @@ func (n *narrower) reshaped(v, x *ir.Value, cuts []cut) *ir.Value {
 // equally many elements lie before it, and it is of equal size. −1 if there is
 // none.
 func sameAxis(shape, other []ir.Dim, axis int) int {
-	before := ir.Type{Shape: shape[:axis]}.Elems()
+	before := elems(shape[:axis])
 	for i, d := range other {
-		if d.Equal(shape[axis]) && (ir.Type{Shape: other[:i]}).Elems().Equal(before) {
+		if d.Equal(shape[axis]) && elems(other[:i]).Equal(before) {
 			return i
 		}
 	}

@@ -257,7 +257,7 @@ func (s *segment) use(v *ir.Value) *ir.Value {
 	}
 	kind := ir.Temp
 	switch outer := s.values[v]; {
-	case stateName(v) != "":
+	case v.State() != nil:
 		kind = ir.State
 	case outer.Param != nil:
 		kind = outer.Param.Kind
@@ -275,21 +275,6 @@ func (s *segment) param(v *ir.Value, kind ir.Kind) *ir.Value {
 	s.inner[v] = p.Value
 	s.args = append(s.args, s.values[v])
 	return p.Value
-}
-
-// stateName is the state that a value of the old entry is a version of.
-func stateName(v *ir.Value) string {
-	for {
-		if v.Param != nil {
-			if v.Param.Kind == ir.State {
-				return v.Param.Name
-			}
-			return ""
-		}
-		if v = v.Prior(); v == nil {
-			return ""
-		}
-	}
 }
 
 // results declares what later ops or the caller need of the segment.
@@ -311,9 +296,8 @@ func (s *segment) results(list []*ir.Op, to int) {
 
 func (s *segment) result(r *ir.Value) ir.Result {
 	res := ir.Result{Name: "r" + strconv.Itoa(len(s.fn.Results)), Kind: ir.Temp, Type: r.Type}
-	if stateName(r) != "" {
-		res.Kind = ir.State
-		res.Name = rootParam(s.inner[r]).Name
+	if r.State() != nil {
+		res.Kind, res.Name = ir.State, s.inner[r].State().Name
 		return res
 	}
 	for i, v := range s.old.Return {
@@ -322,12 +306,4 @@ func (s *segment) result(r *ir.Value) ir.Result {
 		}
 	}
 	return res
-}
-
-// rootParam is the segment's parameter that a state version started as.
-func rootParam(v *ir.Value) *ir.Param {
-	for v.Param == nil {
-		v = v.Prior()
-	}
-	return v.Param
 }

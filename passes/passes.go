@@ -78,8 +78,8 @@ type Params struct {
 	MaxNumSeqs       int    // sequences a decode step
 	MaxBatchedTokens int    // tokens a prefill chunk
 
-	// Attention is the form of attention in prefill: [Plain], [Masked] or
-	// [Banded]. Far is the form of the keys that a band leaves out: [FarMask],
+	// Attention is the form of attention: [Plain], [Masked] or [Banded]; when decoding
+	// the last two are one. Far is the form of the keys that a band leaves out: [FarMask],
 	// [FarExact] or [FarTiled].
 	Attention, Far string
 	MaskBudget     int // bytes of the masks of a layer that are alive at once

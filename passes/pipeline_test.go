@@ -1,6 +1,8 @@
 package passes
 
 import (
+	"os"
+	"regexp"
 	"slices"
 	"testing"
 
@@ -185,4 +187,24 @@ func TestParams(t *testing.T) {
 	require.EqualError(t, q.Set("block_size=0"), `parameter block_size is "0", want a number from 1`)
 	require.ErrorContains(t, q.Set("size=3"), `there is no parameter "size"; there are target, attention, far, moe, block_size`)
 	require.EqualError(t, q.Set("far=away"), `parameter far is "away", want one of mask, exact, tiled`)
+}
+
+// The design document describes each pass once, in the order in which compiling runs it
+// first.
+func TestDesignDescribesAllPasses(t *testing.T) {
+	text, err := os.ReadFile("../docs/design.md")
+	require.NoError(t, err)
+	var got, want []string
+	for _, row := range regexp.MustCompile(`(?m)^\| ([a-z-]+) \| `).FindAllSubmatch(text, -1) {
+		if name := string(row[1]); Passes().Find(name) != nil {
+			got = append(got, name)
+		}
+	}
+	for _, s := range Default() {
+		if !slices.Contains(want, s.Pass.Name) {
+			want = append(want, s.Pass.Name)
+		}
+	}
+	require.Equal(t, want, got)
+	require.Len(t, got, len(Passes()))
 }

@@ -76,10 +76,7 @@ func manyExperts(r *rewriter, o *ir.Op) bool {
 	if sum == nil {
 		return false
 	}
-	if t := o.Results[0].Type.DType; t != dtype.F32 {
-		sum = r.Cast(sum, t)
-	}
-	return r.replace(sum)
+	return r.replace(r.CastTo(sum, o.Results[0].Type.DType))
 }
 
 // expertParts is the f32 sum of the parts of an op of experts, nil if it stays whole.

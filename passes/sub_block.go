@@ -6,7 +6,6 @@ import (
 
 	"quill/ir"
 	"quill/ir/ops"
-	"quill/recipes/dtype"
 )
 
 // subBlockPass computes attention of many rows in sub-blocks of rows, so that the
@@ -235,12 +234,12 @@ func (s *subBlocker) maskBytes(o *ir.Op, rows int64) int64 {
 
 const minInt = -1 << 62
 
-// span of keys of rows a … b−1: a mask for each row is needed from low to high−1;
-// before band no row sees more than which keys hold a token, if that is known.
+// keySpan is the keys low … high−1, of which some rows need a mask for each row. Behind
+// them no row sees a key; before them each sees all that hold a token, or none.
 type keySpan struct{ low, high int64 }
 
-// keys are those that need a mask for each row; they may begin before the first
-// and end behind the last.
+// keys are those of rows a … b−1 that need a mask for each row; they may begin before
+// the first and end behind the last.
 func (s *subBlocker) keys(o *ir.Op, a, b int64) keySpan {
 	k := keySpan{minInt, 1 << 62}
 	fact := func(name string) (int64, bool) {
@@ -307,7 +306,7 @@ func (s *subBlocker) build(root *ir.Value, through map[*ir.Op]bool, rows, per in
 	r := newRewriter(s.ctx, s.mod, s.fn)
 	before := &ir.Func{}
 	loc := root.Def.Loc
-	list, inner := []*ir.Op(nil), []*ir.Op(nil)
+	var inner []*ir.Op
 	var parts []*ir.Value
 	count := (rows + per - 1) / per
 	for i := range count {
@@ -329,7 +328,7 @@ func (s *subBlocker) build(root *ir.Value, through map[*ir.Op]bool, rows, per in
 	r.Builder = ir.NewBuilder(s.mod, r.scratch).At(loc)
 	r.GraphBreak("rows of sub-blocks are joined")
 	joined := r.Concat(2, parts...)
-	list = slices.Concat(before.Ops, inner, r.scratch.Ops)
+	list := slices.Concat(before.Ops, inner, r.scratch.Ops)
 	for _, o := range list {
 		r.uses.Add(o)
 	}
@@ -427,16 +426,10 @@ func (n *rowBlock) joined(stats bool, parts ...[]*ir.Value) []*ir.Value {
 		}
 		a = attended{o, top, b.linv}
 	}
-	back := func(v *ir.Value) *ir.Value {
-		if t == dtype.F32 {
-			return v
-		}
-		return n.Cast(v, t)
-	}
 	if !stats {
-		return []*ir.Value{back(a.o)}
+		return []*ir.Value{n.CastTo(a.o, t)}
 	}
-	return []*ir.Value{back(a.o), back(a.m), a.linv}
+	return []*ir.Value{n.CastTo(a.o, t), n.CastTo(a.m, t), a.linv}
 }
 
 // splitCalls cuts segments at their breaks. Breaks stay, between the calls.

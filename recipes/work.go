@@ -3,7 +3,6 @@ package recipes
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -30,14 +29,6 @@ type Work struct {
 	Breaks map[string]int
 }
 
-// LayerMasks are the additive masks of one layer's attention, in bytes: all that it
-// reads, and those of the launch with most of them.
-type LayerMasks struct {
-	Layer int   `json:"layer"`
-	Total int64 `json:"mask_bytes_total"`
-	Peak  int64 `json:"mask_bytes_peak"`
-}
-
 // maskOperand is the operand of an sdpa node that is its mask.
 const maskOperand = 3
 
@@ -49,7 +40,7 @@ func (n *Node) Computes() bool { return !slices.Contains(addressed, n.GUID) }
 
 // Work adds up a plan. Values cross launches where their bytes are written.
 func (b *Bundle) Work(p *Plan) Work {
-	w := worker{depth: map[Buffer]*depths{}, masks: map[Binding]bool{}, layers: map[int]*layerWork{}}
+	w := worker{depth: map[Buffer]*depths{}}
 	for _, buffer := range Buffers() {
 		w.depth[buffer] = &depths{}
 	}
@@ -71,9 +62,8 @@ func (b *Bundle) Work(p *Plan) Work {
 		w.count(BreakReason(l.Break))
 		w.launch(l, b.Recipes[l.Recipe])
 	}
-	for _, layer := range slices.Sorted(maps.Keys(w.layers)) {
-		w.MaskLayers = append(w.MaskLayers, w.layers[layer].LayerMasks)
-	}
+	w.MaskBytes, w.MaskPeak = w.masks.Bytes()
+	w.MaskLayers = w.masks.Layers()
 	return w.Work
 }
 
@@ -84,15 +74,8 @@ func BreakReason(text string) string { return ofSeveral.ReplaceAllString(text, "
 
 type worker struct {
 	Work
-	depth  map[Buffer]*depths
-	masks  map[Binding]bool // that are counted
-	layers map[int]*layerWork
-}
-
-// layerWork is one layer's masks, and those in sections that are counted.
-type layerWork struct {
-	LayerMasks
-	seen map[Binding]bool
+	depth map[Buffer]*depths
+	masks MaskTally[Binding]
 }
 
 // count counts a break, if it is one.
@@ -163,20 +146,8 @@ func (w *worker) launch(l *Launch, r *Recipe) {
 		s := r.Tensors[t].Section
 		return Binding{l.Bindings[s].Buffer, l.Bindings[s].Offset + r.Tensors[t].Offset}
 	}
-	masks := map[int]bool{}
-	byLayer := map[int]map[int]bool{}
 	for i := range r.Nodes {
-		n := &r.Nodes[i]
-		if strings.HasPrefix(n.GUID, "sdpa_") && len(n.In) > maskOperand && n.In[maskOperand] != Absent {
-			masks[n.In[maskOperand]] = true
-			if base, by := layerOf(l.Label), layerOf(n.Origin); base >= 0 && by >= 0 { // origins count from the launch's layer
-				if byLayer[base+by] == nil {
-					byLayer[base+by] = map[int]bool{}
-				}
-				byLayer[base+by][n.In[maskOperand]] = true
-			}
-		}
-		d := 0
+		n, d := &r.Nodes[i], 0
 		for _, t := range n.In {
 			switch {
 			case t == Absent:
@@ -202,39 +173,31 @@ func (w *worker) launch(l *Launch, r *Recipe) {
 				continue
 			}
 			w.depth[at(t).Buffer].write(at(t).Offset, r.Tensors[t].Bytes(), d)
-			delete(w.masks, at(t)) // what was there is another mask
-			for _, k := range w.layers {
-				delete(k.seen, at(t))
-			}
+			w.masks.Forget(at(t)) // what was there is another mask
 		}
 	}
-	alive, written := sumMasks(r, masks, at, w.masks)
-	w.MaskBytes += written
-	w.MaskPeak = max(w.MaskPeak, alive)
-	for layer, masks := range byLayer {
-		if w.layers[layer] == nil {
-			w.layers[layer] = &layerWork{LayerMasks{Layer: layer}, map[Binding]bool{}}
-		}
-		k := w.layers[layer]
-		alive, read := sumMasks(r, masks, at, k.seen)
-		k.Total += read
-		k.Peak = max(k.Peak, alive)
-	}
+	w.masks.Launch(maskReads(l, r, at))
 }
 
-// sumMasks adds up a launch's masks: all, and without those in sections that other
-// launches have too.
-func sumMasks(r *Recipe, masks map[int]bool, at func(int) Binding, seen map[Binding]bool) (alive, fresh int64) {
-	for t := range masks {
-		bytes := r.Tensors[t].Bytes()
-		alive += bytes
-		if r.Tensors[t].Section != Workspace {
-			if seen[at(t)] {
-				continue
-			}
-			seen[at(t)] = true
+// maskReads are the masks that attention of a launch reads. In the workspace they are
+// told apart by their number.
+func maskReads(l *Launch, r *Recipe, at func(int) Binding) []MaskRead[Binding] {
+	var reads []MaskRead[Binding]
+	base := layerOf(l.Label)
+	for i := range r.Nodes {
+		n := &r.Nodes[i]
+		if !strings.HasPrefix(n.GUID, "sdpa_") || len(n.In) <= maskOperand || n.In[maskOperand] == Absent {
+			continue
 		}
-		fresh += bytes
+		t := n.In[maskOperand]
+		read := MaskRead[Binding]{Mask: Binding{Offset: int64(t)}, Bytes: r.Tensors[t].Bytes(), Layer: -1, Own: r.Tensors[t].Section == Workspace}
+		if !read.Own {
+			read.Mask = at(t)
+		}
+		if by := layerOf(n.Origin); base >= 0 && by >= 0 { // origins count from the launch's layer
+			read.Layer = base + by
+		}
+		reads = append(reads, read)
 	}
-	return alive, fresh
+	return reads
 }

@@ -47,8 +47,10 @@ func Emit(s Segment) (*recipes.Recipe, error) {
 
 // Traced is a recipe and what of it belongs to what of the segment.
 type Traced struct {
-	Recipe  *recipes.Recipe
-	Tensors map[*ir.Value]int // that hold a value
+	Recipe *recipes.Recipe
+	// Tensors hold values: those of parameters and ops. Parts of an inner value that no
+	// node computes (see [Segment]) have none.
+	Tensors map[*ir.Value]int
 	// Nodes are, parallel to the segment's ops, the first node of each; one more
 	// says how many there are.
 	Nodes []int
@@ -225,17 +227,18 @@ func ofWeight(v *ir.Value) bool {
 	return v.Param != nil && v.Param.Kind == ir.Weight
 }
 
-// adjacent reports whether values lie in parameters, one behind the other.
+// adjacent reports whether values lie in parameters that nothing writes, one behind
+// the other.
 func (e *emitter) adjacent(list []*ir.Value) bool {
-	for i, v := range list {
-		if !e.views[v] {
+	return !slices.ContainsFunc(list, func(v *ir.Value) bool { return !e.views[v] }) && e.behind(list)
+}
+
+// behind reports whether values, of which all are stored, lie one behind the other.
+func (e *emitter) behind(list []*ir.Value) bool {
+	for i, v := range list[1:] {
+		before := e.slots[list[i]]
+		if e.slots[v] != (Slot{before.Section, before.Offset + e.r.Tensors[e.tensors[list[i]]].Bytes()}) {
 			return false
-		}
-		if i > 0 {
-			before := e.slots[list[i-1]]
-			if e.slots[v] != (Slot{before.Section, before.Offset + e.r.Tensors[e.tensors[list[i-1]]].Bytes()}) {
-				return false
-			}
 		}
 	}
 	return true
@@ -261,16 +264,19 @@ func (e *emitter) persistent(name string, t ir.Type, s Slot) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	e.r.Tensors = append(e.r.Tensors, recipes.Tensor{Name: name, DType: t.DType, Dims: ds, Section: s.Section, Offset: s.Offset})
-	return len(e.r.Tensors) - 1, nil
+	return e.tensor(recipes.Tensor{Name: name, DType: t.DType, Dims: ds, Section: s.Section, Offset: s.Offset}), nil
+}
+
+func (e *emitter) tensor(t recipes.Tensor) int {
+	e.r.Tensors = append(e.r.Tensors, t)
+	return len(e.r.Tensors) - 1
 }
 
 // temp adds a workspace tensor.
 func (e *emitter) temp(t dtype.Type, ds ...int64) int {
-	e.r.Tensors = append(e.r.Tensors, recipes.Tensor{
+	return e.tensor(recipes.Tensor{
 		Name: fmt.Sprintf("t%d", len(e.r.Tensors)), DType: t, Dims: slices.Clone(ds), Section: recipes.Workspace,
 	})
-	return len(e.r.Tensors) - 1
 }
 
 // result is the tensor of an op's result: persistent if it leaves the segment.
@@ -290,6 +296,15 @@ func (e *emitter) result(v *ir.Value) (int, error) {
 func (e *emitter) dims(t int) []int64      { return e.r.Tensors[t].Dims }
 func (e *emitter) dtype(t int) dtype.Type  { return e.r.Tensors[t].DType }
 func (e *emitter) arg(o *ir.Op, i int) int { return e.tensors[o.Args[i]] }
+
+// args are the tensors of values.
+func (e *emitter) args(list []*ir.Value) []int {
+	in := make([]int, len(list))
+	for i, v := range list {
+		in[i] = e.tensors[v]
+	}
+	return in
+}
 
 // node appends a node and returns its index.
 func (e *emitter) node(guid string, params *recipes.Params, in, out []int) int {

@@ -70,10 +70,7 @@ func (e *emitter) axis(o *ir.Op, t int) int64 { return int64(len(e.dims(t))) - 1
 
 func elementwise(guid string) rule {
 	return func(e *emitter, o *ir.Op, outs []int) error {
-		in := make([]int, len(o.Args))
-		for i := range o.Args {
-			in[i] = e.arg(o, i)
-		}
+		in := e.args(o.Args)
 		e.node(e.typed(guid, in[0]), nil, in, outs)
 		return nil
 	}
@@ -90,7 +87,7 @@ func logsigmoid(e *emitter, o *ir.Op, outs []int) error {
 }
 
 func selectRule(e *emitter, o *ir.Op, outs []int) error {
-	e.node(e.typed("where_fwd", outs[0]), nil, []int{e.arg(o, 0), e.arg(o, 1), e.arg(o, 2)}, outs)
+	e.node(e.typed("where_fwd", outs[0]), nil, e.args(o.Args), outs)
 	return nil
 }
 
@@ -115,9 +112,14 @@ func constRule(e *emitter, o *ir.Op, outs []int) error {
 }
 
 func iotaRule(e *emitter, o *ir.Op, outs []int) error {
-	e.node("range_i32", params("ns_RangeKernel::Params",
-		intField("start", recipes.I32, 0), intField("limit", recipes.I32, e.dims(outs[0])[0]), intField("delta", recipes.I32, 1)), nil, outs)
+	e.multiples(outs[0], e.dims(outs[0])[0], 1)
 	return nil
+}
+
+// multiples fills a tensor with those of a step, from 0 to below a limit.
+func (e *emitter) multiples(t int, limit, step int64) {
+	e.node("range_i32", params("ns_RangeKernel::Params",
+		intField("start", recipes.I32, 0), intField("limit", recipes.I32, limit), intField("delta", recipes.I32, step)), nil, []int{t})
 }
 
 func transposeRule(e *emitter, o *ir.Op, outs []int) error {
@@ -151,12 +153,12 @@ func (e *emitter) slice(x, y int, axis, begin, end int64) {
 }
 
 func concatRule(e *emitter, o *ir.Op, outs []int) error {
-	in := make([]int, len(o.Args))
-	for i := range in {
-		in[i] = e.arg(o, i)
-	}
-	e.node("concat", params("synConcatenateParams", intField("axis", recipes.U32, e.axis(o, outs[0]))), in, outs)
+	e.concat(e.args(o.Args), outs[0], e.axis(o, outs[0]))
 	return nil
+}
+
+func (e *emitter) concat(in []int, y int, axis int64) {
+	e.node("concat", params("synConcatenateParams", intField("axis", recipes.U32, axis)), in, []int{y})
 }
 
 func reduceRule(guid string) rule {
@@ -198,7 +200,7 @@ func (e *emitter) gather(x, idx, y int, axis int64) {
 func gatherElementsRule(e *emitter, o *ir.Op, outs []int) error {
 	x, idx := e.arg(o, 0), e.arg(o, 1)
 	// The node wants an index of the result's dims.
-	if !equal(e.dims(idx), e.dims(outs[0])) {
+	if !slices.Equal(e.dims(idx), e.dims(outs[0])) {
 		full := e.temp(dtype.I32, e.dims(outs[0])...)
 		e.node("broadcast", nil, []int{idx}, []int{full})
 		idx = full
@@ -207,25 +209,19 @@ func gatherElementsRule(e *emitter, o *ir.Op, outs []int) error {
 	return nil
 }
 
-func equal(a, b []int64) bool {
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
-}
-
 func matmulRule(e *emitter, o *ir.Op, outs []int) error {
 	guid := "batch_gemm"
 	if len(e.dims(outs[0])) == 2 {
 		guid = "gemm"
 	}
-	// No bias operand: it would become an addition after rounding.
-	e.node(guid, params("synGEMMParams",
-		intField("transpose_a", recipes.U8, 0), intField("transpose_b", recipes.U8, boolInt(o.Attr("trans_b").Bool))),
-		[]int{e.arg(o, 0), e.arg(o, 1)}, outs)
+	e.product(guid, e.arg(o, 0), e.arg(o, 1), outs[0], o.Attr("trans_b").Bool)
 	return nil
+}
+
+// product has no bias operand: it would become an addition after rounding.
+func (e *emitter) product(guid string, a, b, y int, transB bool) {
+	e.node(guid, params("synGEMMParams",
+		intField("transpose_a", recipes.U8, 0), intField("transpose_b", recipes.U8, boolInt(transB))), []int{a, b}, []int{y})
 }
 
 // matmulJoinedRule multiplies by all weights at once where they lie behind each other,
@@ -233,9 +229,6 @@ func matmulRule(e *emitter, o *ir.Op, outs []int) error {
 func matmulJoinedRule(e *emitter, o *ir.Op, outs []int) error {
 	x, weights := e.arg(o, 0), o.Args[1:]
 	inner, rows := e.dims(x)[0], e.dims(x)[1]
-	gemm := func(w, y int) {
-		e.node("gemm", params("synGEMMParams", intField("transpose_a", recipes.U8, 0), intField("transpose_b", recipes.U8, 1)), []int{x, w}, []int{y})
-	}
 	at, end := make([]int64, len(weights)), int64(0) // columns
 	for i, w := range weights {
 		at[i] = end
@@ -245,7 +238,7 @@ func matmulJoinedRule(e *emitter, o *ir.Op, outs []int) error {
 	whole := recipes.Absent
 	if e.adjacent(weights) {
 		whole = e.temp(e.dtype(outs[0]), end, rows)
-		gemm(e.span(weights[0], inner, end), whole)
+		e.product("gemm", x, e.span(weights[0], inner, end), whole, true)
 	}
 	for i, w := range weights {
 		y := outs[i]
@@ -253,7 +246,7 @@ func matmulJoinedRule(e *emitter, o *ir.Op, outs []int) error {
 			y = e.temp(e.dtype(y), at[i+1]-at[i], rows)
 		}
 		if whole == recipes.Absent {
-			gemm(e.reshape(e.tensors[w], inner, at[i+1]-at[i]), y)
+			e.product("gemm", x, e.reshape(e.tensors[w], inner, at[i+1]-at[i]), y, true)
 		} else {
 			e.slice(whole, y, 0, at[i], at[i+1])
 		}
@@ -268,10 +261,9 @@ func matmulJoinedRule(e *emitter, o *ir.Op, outs []int) error {
 // behind it.
 func (e *emitter) span(first *ir.Value, ds ...int64) int {
 	base := e.r.Tensors[e.tensors[first]]
-	e.r.Tensors = append(e.r.Tensors, recipes.Tensor{
+	return e.tensor(recipes.Tensor{
 		Name: fmt.Sprintf("%s.span%d", base.Name, len(e.r.Tensors)), DType: base.DType, Dims: ds, Section: base.Section, Offset: base.Offset,
 	})
-	return len(e.r.Tensors) - 1
 }
 
 // reshape is a tensor in other dims, itself if it has them.
@@ -328,16 +320,11 @@ func shortConvRule(e *emitter, o *ir.Op, outs []int) error {
 
 // widen gives a 2-D tensor the rank of a like one by adding outer dims of 1.
 func (e *emitter) widen(t, rank int) int {
-	if len(e.dims(t)) == rank {
-		return t
-	}
-	ds := append([]int64{}, e.dims(t)...)
+	ds := slices.Clone(e.dims(t))
 	for len(ds) < rank {
 		ds = append(ds, 1)
 	}
-	out := e.temp(e.dtype(t), ds...)
-	e.node("reshape", nil, []int{t}, []int{out})
-	return out
+	return e.reshape(t, ds...)
 }
 
 func (e *emitter) convOne(x, w int, taps int64, out []int64) int {
@@ -380,7 +367,7 @@ func moeRule(e *emitter, o *ir.Op, outs []int) error {
 	if o.Attr("first") != nil {
 		lowest = o.Int("first")
 	}
-	in := []int{e.arg(o, 0), e.arg(o, 1), e.arg(o, 2)}
+	in := e.args(o.Args[:3])
 	experts := int64(0)
 	for first := range 2 {
 		for b := 3 + first; b < len(o.Args); b += 2 {
@@ -410,8 +397,7 @@ func (e *emitter) matrix(t int, i int64, ds ...int64) int {
 	base := e.r.Tensors[t]
 	v := recipes.Tensor{Name: fmt.Sprintf("%s.%d", base.Name, i), DType: base.DType, Dims: ds, Section: base.Section}
 	v.Offset = base.Offset + i*v.Bytes()
-	e.r.Tensors = append(e.r.Tensors, v)
-	return len(e.r.Tensors) - 1
+	return e.tensor(v)
 }
 
 // sdpaRule gives grouped heads in the form that the node takes without a reshape:
@@ -420,16 +406,12 @@ func (e *emitter) matrix(t int, i int64, ds ...int64) int {
 // the training form only; without dropout it computes the same, and the random
 // state, its fourth result, is left out.
 func sdpaRule(e *emitter, o *ir.Op, outs []int) error {
-	in := make([]int, len(o.Args))
-	for i := range in {
-		in[i] = e.arg(o, i)
-	}
 	e.node(e.typed("sdpa_recomp_fwd", outs[0]), params("ns_Sdpa::Params",
 		recipes.Field{Name: "scale", Type: recipes.F32, Float: float32(o.Attr("scale").Float)},
 		intField("is_causal", recipes.U8, 0),
 		recipes.Field{Name: "dropout.ratio", Type: recipes.F32},
 		intField("dropout.seed", recipes.U32, 0), intField("dropout.disableMaskOut", recipes.U8, 1),
-		intField("is_inference", recipes.U8, boolInt(o.Name() == "sdpa"))), in, outs)
+		intField("is_inference", recipes.U8, boolInt(o.Name() == "sdpa"))), e.args(o.Args), outs)
 	return nil
 }
 
@@ -503,7 +485,7 @@ func convReadsRule(e *emitter, o *ir.Op, outs []int) error {
 		e.gather(e.tensors[s], idx, rows, 2)
 		parts[i] = e.reshape(rows, append(slices.Clone(e.dims(rows)), 1)...)
 	}
-	e.node("concat", params("synConcatenateParams", intField("axis", recipes.U32, 3)), parts, outs)
+	e.concat(parts, outs[0], 3)
 	return nil
 }
 
@@ -518,36 +500,21 @@ func convWritesRule(e *emitter, o *ir.Op, outs []int) error {
 			return err
 		}
 	}
-	copyRows := func(state, idx, values, next int) {
-		e.node(e.typed("index_copy_fwd", state), params("ns_IndexCopy::Params", intField("axis", recipes.I32, 0)), []int{state, idx, values}, []int{next})
-	}
 	if !e.behind(states) {
 		for i, s := range states {
 			part := e.temp(e.dtype(values), d[0], d[1], rows, 1)
 			e.slice(values, part, 3, int64(i), int64(i+1))
-			copyRows(e.tensors[s], idx, e.reshape(part, d[0], d[1], rows), outs[i])
+			e.copyRows(e.tensors[s], idx, e.reshape(part, d[0], d[1], rows), outs[i])
 		}
 		return nil
 	}
 	first := e.temp(dtype.I32, n)
-	e.node("range_i32", params("ns_RangeKernel::Params",
-		intField("start", recipes.I32, 0), intField("limit", recipes.I32, n*d[2]), intField("delta", recipes.I32, d[2])), nil, []int{first})
+	e.multiples(first, n*d[2], d[2])
 	all := e.temp(dtype.I32, rows, n)
 	e.node("add_fwd_i32", nil, []int{e.reshape(first, 1, n), e.reshape(idx, rows, 1)}, []int{all})
 	whole := []int64{d[0], d[1], d[2] * n}
-	copyRows(e.span(states[0], whole...), e.reshape(all, rows*n), e.reshape(values, d[0], d[1], rows*n), e.span(states[0], whole...))
+	e.copyRows(e.span(states[0], whole...), e.reshape(all, rows*n), e.reshape(values, d[0], d[1], rows*n), e.span(states[0], whole...))
 	return nil
-}
-
-// behind reports whether states lie one behind the other.
-func (e *emitter) behind(states []*ir.Value) bool {
-	for i, s := range states[1:] {
-		before := e.slots[states[i]]
-		if e.slots[s] != (Slot{before.Section, before.Offset + e.r.Tensors[e.tensors[states[i]]].Bytes()}) {
-			return false
-		}
-	}
-	return true
 }
 
 // inPlace puts the next version of a state where the state is.
@@ -568,8 +535,11 @@ func writeRule(e *emitter, o *ir.Op, outs []int) error {
 	if err := e.inPlace(o.Args[0], o.Results[0], outs[0]); err != nil {
 		return err
 	}
-	state := e.arg(o, 0)
-	e.node(e.typed("index_copy_fwd", state), params("ns_IndexCopy::Params", intField("axis", recipes.I32, 0)),
-		[]int{state, e.arg(o, 1), e.arg(o, 2)}, outs)
+	e.copyRows(e.arg(o, 0), e.arg(o, 1), e.arg(o, 2), outs[0])
 	return nil
+}
+
+// copyRows replaces rows of a state.
+func (e *emitter) copyRows(state, idx, values, next int) {
+	e.node(e.typed("index_copy_fwd", state), params("ns_IndexCopy::Params", intField("axis", recipes.I32, 0)), []int{state, idx, values}, []int{next})
 }
