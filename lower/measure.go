@@ -131,7 +131,7 @@ func (w *measurer) call(o *ir.Op) {
 	masks := map[int]map[*ir.Value]bool{} // by layer
 	for _, inner := range f.Ops {
 		w.op(inner)
-		if name := inner.Name(); name == "sdpa" || name == "sdpa_stats" {
+		if name := inner.Name(); (name == "sdpa" || name == "sdpa_stats") && len(inner.Args) > maskOperand {
 			layer := -1
 			if o.Loc.Layer >= 0 && inner.Loc.Layer >= 0 {
 				layer = o.Loc.Layer + inner.Loc.Layer

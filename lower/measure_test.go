@@ -19,7 +19,7 @@ func parseIR(t *testing.T, text string) *ir.Module {
 
 // Two reductions make three launches, and a break makes one more; equal ones are one
 // segment. What moves is no link of a chain. A mask that two layers read is written
-// once.
+// once, and attention without one has none.
 func TestMeasure(t *testing.T) {
 	t.Parallel()
 	m := parseIR(t, `module @m {level = fused, tp = 2}
@@ -34,14 +34,15 @@ func @f(input %x: f32[q, 4], input %q: f32[1, 1, q, 4], input %mask: f32[1, 1, q
   graph_break "step 1 of 2: to see"
   %b = sdpa %a, %q, %q, %m2 {scale = 1} loc(1, "attn")
   %c = sdpa %b, %q, %q, %mask {scale = 1} loc(1, "attn")
-  return %3, %c
+  %d = sdpa %c, %q, %q {scale = 1} loc(1, "attn")
+  return %3, %d
 }
 `)
 	text := m.String()
 	got, err := Measure(t.Context(), m, map[string]int64{"q": 8})
 	require.NoError(t, err)
 	require.Equal(t, Measures{
-		Ops: 8, Chain: 4, Launches: 2, Segments: 2, Breaks: map[string]int{"step: to see": 1},
+		Ops: 9, Chain: 5, Launches: 2, Segments: 2, Breaks: map[string]int{"step: to see": 1},
 		MaskBytes: 2 * 8 * 8 * 4, MaskPeak: 2 * 8 * 8 * 4,
 		MaskLayers: []recipes.LayerMasks{{Layer: 0, Total: 256, Peak: 256}, {Layer: 1, Total: 512, Peak: 512}},
 	}, got)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"quill/lower"
 	"quill/passes"
 	"quill/runtime"
 )
@@ -125,6 +126,13 @@ func TestDrawnConfigurations(t *testing.T) {
 // different lengths, to the host and to the interpreter.
 func (d deployment) company(t *testing.T, rng *rand.Rand) (host, interp [][]float32) {
 	s := &served{}
+	if pack := rng.IntN(4); pack < 2 {
+		var err error
+		s.path, err = d.file(t.Context())
+		require.NoError(t, err)
+		_, err = runtime.Pack(t.Context(), s.path, runtime.PackOptions{Model: d.model, Precision: d.precision, All: pack == 1, Quill: lower.Version})
+		require.NoError(t, err)
+	}
 	require.NoError(t, s.start(t.Context(), d))
 	defer func() { require.NoError(t, s.Close()) }()
 	const together = 6
