@@ -12,6 +12,9 @@ type interval struct {
 	size        int64
 	first, last int
 	offset      int64
+	// root marks the place of a value that a launch computes and of which all that lie
+	// there are parts.
+	root bool
 }
 
 // placeIntervals gives every interval an offset at or above base such that

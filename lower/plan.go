@@ -144,7 +144,7 @@ func (l *liveness) share(entry *ir.Func) error {
 			for i, offset := range p.offsets {
 				at[o.Results[i]] = offset
 			}
-			l.block(p.bytes, at)
+			l.block(p.bytes, at, true)
 		}
 		for _, r := range runsOf(callee) {
 			args := make([]*ir.Value, len(r))
@@ -175,20 +175,20 @@ func (l *liveness) shareRun(list []*ir.Value) error {
 		end += n
 	}
 	if len(at) == len(list) { // an argument that is there twice has one place
-		l.block(end, at)
+		l.block(end, at, false)
 	}
 	return nil
 }
 
 // block gives values one interval of some bytes, if none has one and all begin at
-// an address.
-func (l *liveness) block(bytes int64, at map[*ir.Value]int64) {
+// an address. root says that they are parts of one value, which then lies there.
+func (l *liveness) block(bytes int64, at map[*ir.Value]int64, root bool) {
 	for v, offset := range at {
 		if l.blocks[v] != nil || offset%alignment != 0 {
 			return
 		}
 	}
-	iv := &interval{size: bytes, first: -1}
+	iv := &interval{size: bytes, first: -1, root: root}
 	for v, offset := range at {
 		l.blocks[v], l.at[v] = iv, offset
 	}
@@ -434,7 +434,7 @@ func (p *planner) results(s *sectionList, o *ir.Op, seg *synapse.Segment) error 
 		switch root := roots[i]; {
 		case at == nil:
 			return fmt.Errorf("result %d of @%s has no place", i, callee.Name)
-		case root != nil && block != nil:
+		case root != nil && block != nil && block.root:
 			seg.Results = append(seg.Results, s.block(block, at.Offset))
 			seg.Inner[root] = s.block(block, block.offset)
 		default:

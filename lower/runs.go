@@ -111,7 +111,9 @@ type parts struct {
 }
 
 // partsOf finds the results of a segment of concrete sizes that are contiguous parts
-// of a value that the segment computes and does not return.
+// of a value that the segment computes and does not return. No two share a byte, since
+// an all-reduce of one, which works in place, would change the other: of results that
+// do the first is a part.
 func partsOf(f *ir.Func) ([]parts, error) {
 	var list []parts
 	for i, v := range f.Return {
@@ -128,9 +130,33 @@ func partsOf(f *ir.Func) ([]parts, error) {
 			at = len(list)
 			list = append(list, parts{root: root, bytes: bytes, offsets: map[int]int64{}})
 		}
-		list[at].offsets[i] = offset
+		apart, err := list[at].apart(f, i, offset)
+		if err != nil {
+			return nil, err
+		}
+		if apart {
+			list[at].offsets[i] = offset
+		}
 	}
 	return slices.DeleteFunc(list, func(p parts) bool { return len(p.offsets) < 2 }), nil
+}
+
+// apart reports whether a result that begins at an offset shares no byte with others.
+func (p *parts) apart(f *ir.Func, result int, offset int64) (bool, error) {
+	n, err := typeBytes(f.Return[result].Type)
+	if err != nil {
+		return false, err
+	}
+	for i, at := range p.offsets {
+		m, err := typeBytes(f.Return[i].Type)
+		if err != nil {
+			return false, err
+		}
+		if offset < at+m && at < offset+n {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // partOf is the value that v is a contiguous part of, by slices of outer axes and

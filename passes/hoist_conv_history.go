@@ -78,9 +78,9 @@ import (
 // of one value are parts of (keys and values, after fuse-qkvr) is computed as one.
 //
 // It does not fire where an update keeps something else than the newest rows, as in
-// prefill, where a chunk has many; where history or state have other readers; and on
-// one convolution alone. States that together have more than 2³¹−1 elements, which is as
-// many as a tensor may have, are taken in several groups.
+// prefill, where a chunk has many; where history or state have other readers, before the
+// update or after it; and on one convolution alone. States that together have more than
+// 2³¹−1 elements, which is as many as a tensor may have, are taken in several groups.
 var hoistConvPass = Pass{
 	Name:     "hoist-conv-history",
 	Summary:  "reads and writes the history of all layers' short convolutions at once when decoding",
@@ -241,7 +241,12 @@ func (h *convHoister) match(o *ir.Op) (c conv, ok bool) {
 			c.write, c.to = next, next.Args[1]
 		}
 	}
-	return c, c.write != nil && c.write.Args[0] == c.state && c.to.Param != nil && h.uses.Count(c.state) == 2
+	return c, c.write != nil && c.write.Args[0] == c.state && c.to.Param != nil && h.uses.Count(c.state) == 2 && h.leaves(c.write.Results[0])
+}
+
+// leaves reports whether no op reads a value: it is a result, or nothing.
+func (h *convHoister) leaves(v *ir.Value) bool {
+	return !slices.ContainsFunc(h.uses.Of(v), func(u ir.Use) bool { return u.Op != nil })
 }
 
 // only is the op that is the one reader of a value, nil when there is none or are more.

@@ -30,8 +30,8 @@ type Segment struct {
 	Sections []recipes.Section // sizes are computed
 	Params   []Slot
 	Results  []Slot
-	// Inner places values that the segment computes and of which some results are
-	// parts: those lie in it.
+	// Inner places values that the segment computes and of which results are parts:
+	// those that have their section lie in them.
 	Inner map[*ir.Value]Slot
 }
 
@@ -66,7 +66,7 @@ func Trace(s Segment) (*Traced, error) {
 		slots:   map[*ir.Value]Slot{},
 		reads:   map[Slot][]int{},
 		views:   map[*ir.Value]bool{},
-		writes:  map[Slot]int{},
+		writes:  map[Slot]update{},
 	}
 	for i, p := range s.Fn.Params {
 		t, err := e.persistent(p.Name, p.Value.Type, s.Params[i])
@@ -135,10 +135,10 @@ type emitter struct {
 	parts map[*ir.Value]bool
 	skip  map[*ir.Op]bool
 	// reads holds the nodes that have read a state slot since its last update:
-	// the update in place must wait for them. writes holds the node that updated a slot
-	// through a tensor that spans several: no tensor connects it with what follows.
+	// the update in place must wait for them. writes holds that update: where it or what
+	// follows goes through a tensor that spans several slots, no tensor connects them.
 	reads  map[Slot][]int
-	writes map[Slot]int
+	writes map[Slot]update
 
 	origin string
 }
@@ -153,19 +153,23 @@ func (e *emitter) inner(s Segment) error {
 	for v, at := range s.Inner {
 		e.slots[v] = at
 	}
+	read := map[*ir.Value]bool{} // by an op that is not skipped, or as a result with a place of its own
 	for i, v := range s.Fn.Return {
-		if e.parts[v] = isPart(s, v); e.parts[v] {
+		root, ok := placedRoot(s, v)
+		e.parts[v] = ok && s.Results[i].Section == s.Inner[root].Section
+		read[v] = !e.parts[v]
+		if e.parts[v] {
 			// No node writes it, but who reads the recipe finds it.
 			if _, err := e.persistent(s.Fn.Results[i].Name, v.Type, s.Results[i]); err != nil {
 				return err
 			}
 		}
 	}
-	read := map[*ir.Value]bool{} // by an op that is not skipped
 	for _, o := range slices.Backward(s.Fn.Ops) {
-		if len(o.Results) == 1 && isPart(s, o.Results[0]) && !read[o.Results[0]] {
-			e.skip[o] = true
-			continue
+		if len(o.Results) == 1 && !read[o.Results[0]] {
+			if _, e.skip[o] = placedRoot(s, o.Results[0]); e.skip[o] {
+				continue
+			}
 		}
 		for _, a := range o.Args {
 			read[a] = true
@@ -174,15 +178,16 @@ func (e *emitter) inner(s Segment) error {
 	return nil
 }
 
-// isPart reports whether a value is made of a placed one by slices and reshapes.
-func isPart(s Segment, v *ir.Value) bool {
+// placedRoot is the placed value that a value is made of by slices and reshapes alone, if
+// there is one.
+func placedRoot(s Segment, v *ir.Value) (root *ir.Value, ok bool) {
 	for v.Def != nil && (v.Def.Name() == "slice" || v.Def.Name() == "reshape") {
 		v = v.Def.Args[0]
 		if _, ok := s.Inner[v]; ok {
-			return true
+			return v, true
 		}
 	}
-	return false
+	return nil, false
 }
 
 // view makes a value of one that lies in parameters, if it is one: no node is needed.
@@ -349,6 +354,12 @@ func (e *emitter) op(o *ir.Op) error {
 	return nil
 }
 
+// update is a node that updated a state, perhaps together with others.
+type update struct {
+	node    int
+	several bool
+}
+
 // trackState records reads of a state and makes its update wait for them.
 func (e *emitter) trackState(o *ir.Op, first int) {
 	if !o.Def.Has(ops.StateRead) && !o.Def.Has(ops.StateWrite) {
@@ -360,8 +371,8 @@ func (e *emitter) trackState(o *ir.Op, first int) {
 			continue
 		}
 		slot := e.slots[a]
-		if w, ok := e.writes[slot]; ok {
-			e.after(first, w)
+		if w, ok := e.writes[slot]; ok && (w.several || o.Def.Variadic()) {
+			e.after(first, w.node)
 		}
 		if o.Def.Has(ops.StateRead) {
 			e.reads[slot] = append(e.reads[slot], last)
@@ -371,9 +382,7 @@ func (e *emitter) trackState(o *ir.Op, first int) {
 			e.after(first, r)
 		}
 		delete(e.reads, slot)
-		if o.Def.Variadic() {
-			e.writes[slot] = last
-		}
+		e.writes[slot] = update{last, o.Def.Variadic()}
 	}
 }
 

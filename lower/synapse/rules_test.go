@@ -85,6 +85,48 @@ func @f(state %s0: f32[8, 1, 4], input %i: i32[2], input %x: f32[2, 1, 4]) -> (s
 	require.NotEqual(t, updates[0], updates[1])
 }
 
+// A read of several states at once waits for the updates of each, with which no tensor
+// connects it, and an update of several for the reads of each.
+func TestReadsOfSeveralStatesWait(t *testing.T) {
+	m, err := ir.VerifyText("test.qir", []byte(`module @m {level = plan, tp = 1}
+func @seg(
+  state %a: f32[4, 3, 32], state %b: f32[4, 3, 32], input %i: i32[2], input %x: f32[2, 3, 32], input %y: f32[2, 2, 3, 32]
+) -> (temp r0: f32[2, 2, 3, 32], state a: f32[4, 3, 32], state b: f32[4, 3, 32]) {
+  %0 = conv_write %a, %i, %x
+  %1 = conv_write %b, %i, %x
+  %2 = conv_reads %i, %0, %1
+  %3, %4 = conv_writes %i, %y, %0, %1
+  return %2, %3, %4
+}
+func @f() -> () {
+  return
+}
+`))
+	require.NoError(t, err)
+	s := Segment{Name: "seg", Fn: m.Funcs[0], Sections: make([]recipes.Section, 5)}
+	for i := range s.Sections {
+		s.Sections[i] = recipes.Section{Name: "s", Buffer: recipes.Arena}
+	}
+	s.Params = []Slot{{0, 0}, {0, 4 * 3 * 32 * 4}, {1, 0}, {2, 0}, {3, 0}}
+	s.Results = []Slot{{4, 0}, s.Params[0], s.Params[1]}
+	r, err := Emit(s)
+	require.NoError(t, err)
+	var updates []int
+	gather := -1
+	for i, n := range r.Nodes {
+		switch n.GUID {
+		case "index_copy_fwd_f32":
+			updates = append(updates, i)
+		case "gather_fwd_f32":
+			require.Equal(t, -1, gather, "one for both")
+			gather = i
+		}
+	}
+	require.Len(t, updates, 3)
+	require.Equal(t, updates[:2], r.Nodes[gather].After)
+	require.Subset(t, r.Nodes[updates[2]].After, []int{updates[0], updates[1], gather})
+}
+
 func TestWhatTheTargetCannotDo(t *testing.T) {
 	for _, c := range []struct{ body, want string }{
 		{"%0 = reshape %x {shape = [1, 1, 1, 1, 2, 2]}\n%1 = reshape %0 {shape = [4]}\nreturn %1", "rank 6, engines take at most 5"},
