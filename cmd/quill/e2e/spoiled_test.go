@@ -52,7 +52,9 @@ func (h *spoiled) spoilPadToken(weights []recipes.Weight) {
 		}
 		row := &stateTensor{recipes.Weights, w.Offset, 1, w.Shape[1], w.DType}
 		for rank := range h.device.Ranks() {
-			row.fill(h.device.Bytes(rank, recipes.Weights), 0, notANumber)
+			if rank*w.Ways/h.device.Ranks() == 0 { // the part that it has begins with token 0
+				row.fill(h.device.Bytes(rank, recipes.Weights), 0, notANumber)
+			}
 		}
 		return
 	}
