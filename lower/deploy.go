@@ -320,10 +320,13 @@ func (d *Deployment) checkNumbers() error {
 		return d.line("max_num_seqs", fmt.Sprintf("max_num_seqs is %d, want 1 to %d", d.MaxNumSeqs, maxSeqs))
 	}
 	if n, err := passes.ParseBytes(d.MaskBudget); err != nil || n < 1 {
-		return d.at("mask_budget", "%q is not a number of bytes from 1, with KiB, MiB or GiB behind it", d.MaskBudget)
+		return d.at("mask_budget", "%q is not a number of bytes from 1, with KiB, MiB or GiB behind it or nothing for bytes", d.MaskBudget)
 	}
 	if d.SubBlockRows < 1 {
 		return d.at("sub_block_rows", "%d, want a number from 1", d.SubBlockRows)
+	}
+	if d.has("far") && d.Attention != passes.Banded {
+		return d.at("far", "attention: %s leaves no keys out of a band; leave the key out or say attention: %s", d.Attention, passes.Banded)
 	}
 	if d.has("moe_experts_per_node") {
 		if d.MoEExpertsPerNode < 1 {

@@ -259,7 +259,7 @@ func TestMaskOfOneRowMustFit(t *testing.T) {
 	require.NoError(t, err)
 	err = mgr.RunStage(t.Context(), Bucket, "", bucket)
 	require.ErrorContains(t, err, "layer 0 attn.values: the mask of one row is ")
-	require.ErrorContains(t, err, " bytes, more than mask_budget = 100")
+	require.ErrorContains(t, err, " bytes, more than mask_budget = 100: raise it to that or more")
 }
 
 // Inner sub-blocks of local layers are one segment, of all layers; masks that are

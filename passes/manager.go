@@ -66,8 +66,12 @@ type Watched struct {
 // Check reports what cannot be meant.
 func (c *Config) Check() error {
 	for _, name := range c.PrintAfter {
-		if name != printAll && name != printDiff && Passes().Find(name) == nil {
+		switch {
+		case name == printAll || name == printDiff:
+		case Passes().Find(name) == nil:
 			return fmt.Errorf("%s; or the words %s and %s", Passes().unknown(name), printAll, printDiff)
+		case !slices.ContainsFunc(c.Pipeline, func(s Step) bool { return s.Pass.Name == name }):
+			return fmt.Errorf("%s is not among the passes to run", name)
 		}
 	}
 	if c.RewriteLimit != nil && *c.RewriteLimit < 0 {

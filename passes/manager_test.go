@@ -115,6 +115,7 @@ func TestPrintAfter(t *testing.T) {
 	require.Len(t, titles.FindAllString(run("diff"), -1), 2)
 	require.Len(t, titles.FindAllString(run("diff", "cse"), -1), 1)
 	require.ErrorContains(t, (&Config{PrintAfter: []string{"cze"}}).Check(), "or the words all and diff")
+	require.EqualError(t, (&Config{Pipeline: pipelineOf(t, "dce"), PrintAfter: []string{"diff", "cse"}}).Check(), "cse is not among the passes to run")
 }
 
 func TestDumps(t *testing.T) {

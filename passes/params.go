@@ -7,22 +7,24 @@ import (
 	"strings"
 )
 
-// number is a parameter that is a number, under the name that deployments use.
+// number is a parameter that is a number, under the name that deployments use. One
+// of bytes may have a unit.
 type number struct {
-	key string
-	at  *int
+	key   string
+	at    *int
+	bytes bool
 }
 
 func (p *Params) numbers() []number {
 	return []number{
-		{"block_size", &p.BlockSize},
-		{"kv_blocks", &p.Blocks},
-		{"max_model_len", &p.MaxModelLen},
-		{"max_num_seqs", &p.MaxNumSeqs},
-		{"max_batched_tokens", &p.MaxBatchedTokens},
-		{"mask_budget", &p.MaskBudget},
-		{"sub_block_rows", &p.SubBlockRows},
-		{"moe_experts_per_node", &p.ExpertsPerNode},
+		{"block_size", &p.BlockSize, false},
+		{"kv_blocks", &p.Blocks, false},
+		{"max_model_len", &p.MaxModelLen, false},
+		{"max_num_seqs", &p.MaxNumSeqs, false},
+		{"max_batched_tokens", &p.MaxBatchedTokens, false},
+		{"mask_budget", &p.MaskBudget, true},
+		{"sub_block_rows", &p.SubBlockRows, false},
+		{"moe_experts_per_node", &p.ExpertsPerNode, false},
 	}
 }
 
@@ -77,14 +79,22 @@ func (p *Params) Set(text string) error {
 	}
 	for _, n := range p.numbers() {
 		if n.key == key {
-			v, err := strconv.Atoi(val)
-			if err != nil || v < 1 {
-				return fmt.Errorf("parameter %s is %q, want a number from 1", key, val)
-			}
-			*n.at = v
-			return nil
+			return n.set(val)
 		}
 		keys = append(keys, n.key)
 	}
 	return fmt.Errorf("there is no parameter %q; there are %s", key, strings.Join(keys, ", "))
+}
+
+func (n number) set(val string) error {
+	want, read := "a number from 1", func(s string) (int64, error) { return strconv.ParseInt(s, 10, strconv.IntSize) }
+	if n.bytes {
+		want, read = "a number from 1, with KiB, MiB or GiB behind it or nothing for bytes", ParseBytes
+	}
+	v, err := read(val)
+	if err != nil || v < 1 {
+		return fmt.Errorf("parameter %s is %q, want %s", n.key, val, want)
+	}
+	*n.at = int(v)
+	return nil
 }

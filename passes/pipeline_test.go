@@ -185,6 +185,9 @@ func TestParams(t *testing.T) {
 	require.Empty(t, Params{}.Texts())
 	require.EqualError(t, q.Set("block_size"), `parameter "block_size" is not of the form key=value`)
 	require.EqualError(t, q.Set("block_size=0"), `parameter block_size is "0", want a number from 1`)
+	require.EqualError(t, q.Set("mask_budget=64KB"), `parameter mask_budget is "64KB", want a number from 1, with KiB, MiB or GiB behind it or nothing for bytes`)
+	require.NoError(t, q.Set("mask_budget=64KiB"))
+	require.Equal(t, 64<<10, q.MaskBudget)
 	require.ErrorContains(t, q.Set("size=3"), `there is no parameter "size"; there are target, attention, far, moe, block_size`)
 	require.EqualError(t, q.Set("far=away"), `parameter far is "away", want one of mask, exact, tiled`)
 }

@@ -202,7 +202,7 @@ func (s *subBlocker) rows(list []*ir.Op, all int64) (per int64, why string, err 
 	if low == 0 {
 		loc := list[0].Loc
 		loc.Layer = s.layer + max(loc.Layer, 0)
-		return 0, "", fmt.Errorf("%s: the mask of one row is %d bytes, more than mask_budget = %d", loc, bytes(1), budget)
+		return 0, "", fmt.Errorf("%s: the mask of one row is %d bytes, more than mask_budget = %d: raise it to that or more", loc, bytes(1), budget)
 	}
 	return low, "mask_budget", nil
 }

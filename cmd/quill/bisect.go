@@ -36,7 +36,10 @@ small sizes: what each step leaves is compared with what it got, bit by bit or, 
 passes that are not exact, up to last bits; with --atol it is compared with the file
 as it is. With --check it is a shell command, to which the name of a file with the
 module is added as last argument, and which fails for a broken one. It must hold for
-the file as it is; for more than a line write a script.`,
+the file as it is; for more than a line write a script.
+
+Facts about the deployment that passes may ask for are given by --param, as to
+quill opt.`,
 		Example: examples(
 			"quill bisect decode.qir",
 			"quill bisect decode.qir --passes=canonicalize,cse --atol=1e-5",

@@ -19,7 +19,7 @@ func (r *compileReport) print(w io.Writer) error {
 	d := &r.Deployment
 	fmt.Fprintf(&b, "%s for %s: %d layers on %s, max_model_len %d, max_num_seqs %d, block_size %d, kv_blocks %d, max_batched_tokens %d\n",
 		r.Bundle, r.Target, r.Model.Layers, count(d.TensorParallel, "rank"), d.MaxModelLen, d.MaxNumSeqs, d.BlockSize, d.KVBlocks, d.MaxBatchedTokens)
-	fmt.Fprintf(&b, "passes %s\n", r.Compiled.Passes)
+	fmt.Fprintf(&b, "passes %s\nparams %s\n", r.Compiled.Passes, strings.Join(r.Compiled.Params, " "))
 	for i := range r.Sets {
 		r.Sets[i].print(&b)
 	}

@@ -201,7 +201,17 @@ func (o *divergeOptions) run(ctx context.Context, stderr io.Writer) (r *divergeR
 	if err != nil {
 		return nil, err
 	}
-	l, r, err := o.lockstep(ctx, stderr)
+	b, err := recipes.ReadBundle(o.bundle)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkTokens(tokens, b.Manifest.Model.ValidVocab); err != nil {
+		return nil, err
+	}
+	if longest := b.Manifest.Deployment.MaxModelLen; len(tokens) > longest {
+		return nil, fmt.Errorf("the sequence has %d tokens, max_model_len is %d", len(tokens), longest)
+	}
+	l, r, err := o.lockstep(ctx, b, stderr)
 	if err != nil {
 		return nil, err
 	}
@@ -223,12 +233,6 @@ func (o *divergeOptions) run(ctx context.Context, stderr io.Writer) (r *divergeR
 		return r, nil
 	}
 	defer s.Close() // everything was read from it
-	if err := checkTokens(tokens, s.Info().Model.ValidVocab); err != nil {
-		return nil, err
-	}
-	if longest := s.Info().Deployment.MaxModelLen; len(tokens) > longest {
-		return nil, fmt.Errorf("the sequence has %d tokens, max_model_len is %d", len(tokens), longest)
-	}
 	m := newMeter(stderr, "comparing positions", func(n int64) string { return fmt.Sprint(n) })
 	err = s.Score(ctx, tokens, o.feed, func(pos int, _ []float32) error {
 		m.update(int64(pos+1), int64(len(tokens)), "")
@@ -243,15 +247,20 @@ func (o *divergeOptions) run(ctx context.Context, stderr io.Writer) (r *divergeR
 	return r, nil
 }
 
-// lockstep compiles the bundle again.
-func (o *divergeOptions) lockstep(ctx context.Context, stderr io.Writer) (*lockstep, *divergeReport, error) {
-	b, err := recipes.ReadBundle(o.bundle)
-	if err != nil {
-		return nil, nil, err
+// precisions are those of a bundle's sets.
+func precisions(b *recipes.Bundle) []string {
+	list := make([]string, len(b.Sets))
+	for i := range b.Sets {
+		list[i] = b.Sets[i].Info.Precision
 	}
+	return list
+}
+
+// lockstep compiles the bundle again.
+func (o *divergeOptions) lockstep(ctx context.Context, b *recipes.Bundle, stderr io.Writer) (*lockstep, *divergeReport, error) {
 	at := slices.IndexFunc(b.Sets, func(s recipes.Set) bool { return o.precision == "" || s.Info.Precision == o.precision })
 	if at < 0 {
-		return nil, nil, fmt.Errorf("--precision: bundle %s has no set %s", o.bundle, o.precision)
+		return nil, nil, fmt.Errorf("--precision: bundle %s has no set %s, it has %s", o.bundle, o.precision, strings.Join(precisions(b), ", "))
 	}
 	set := &b.Sets[at]
 	l := &lockstep{

@@ -442,7 +442,11 @@ func TestDivergeNamesFusion(t *testing.T) {
 	model := divergeModel(t, "nano-small")
 	o := divergeOptions{bundle: writeTestBundle(t, divergeBundle(t, "nano-small", 2, "precision: f32\n")), reference: model}
 	o.model = model
-	l, _, err := o.lockstep(t.Context(), io.Discard)
+	b, err := recipes.ReadBundle(o.bundle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _, err := o.lockstep(t.Context(), b, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -150,7 +150,7 @@ func (e *evaluation) missingError(missing []*ir.Param) error {
 func (e *evaluation) missingText(p *ir.Param) string {
 	text := fmt.Sprintf("%s %%%s, which is %s", p.Kind, p.Name, e.whole(p))
 	names := tensorsFor(p)
-	if len(names) > 1 {
+	if len(names) > 1 && names[0] != names[1] {
 		text += fmt.Sprintf("; it could be %q of the checkpoint or %q", names[0], names[1])
 	}
 	var have []string

@@ -27,7 +27,9 @@ passes did is in quill compile --report.
 Costs are what the runtime chooses the cheapest bucket by, in multiply-adds of one
 rank: of a row of tokens, padding or not, with the weights that it meets; of reading
 the experts of padding rows, once a decode step; of reading a block of keys and
-values; and of the attention of a row to one key.`,
+values; and of the attention of a row to one key.
+
+Params are what passes were told of the deployment, as --param of quill opt takes it.`,
 		Example: examples(
 			"quill inspect chat.quill",
 			"quill inspect chat.quill --json | jq '.sets[].bytes'",

@@ -32,7 +32,8 @@ func newOpt() *cobra.Command {
 standard input. Without --passes the file is only parsed, verified and printed.
 
 Facts about the deployment that passes may ask for are given by --param, with
-the keys of a deployment: --param block_size=128.`,
+the keys of a deployment: --param block_size=128. For moe, what auto stands for is
+said: fused or gather. quill inspect shows those of a bundle.`,
 		Example: examples(
 			"quill opt decode.qir --passes=canonicalize,cse,dce",
 			"quill opt decode.qir --passes=canonicalize,cse,dce --print-after=diff -o /dev/null",

@@ -33,6 +33,18 @@ type passFlags struct {
 	manager  *passes.Manager
 	valid    *validator
 	remarked atomic.Bool
+	printed  marked
+}
+
+// marked is a writer that knows whether anything was written.
+type marked struct {
+	io.Writer
+	wrote atomic.Bool
+}
+
+func (m *marked) Write(p []byte) (int, error) {
+	m.wrote.Store(true)
+	return m.Writer.Write(p)
 }
 
 func (f *passFlags) add(cmd *cobra.Command, pipeline string) {
@@ -52,6 +64,7 @@ func (f *passFlags) add(cmd *cobra.Command, pipeline string) {
 // lowering needs.
 func (f *passFlags) check(cmd *cobra.Command, complete bool) (passes.Config, error) {
 	f.stderr = cmd.ErrOrStderr()
+	f.printed.Writer = f.stderr
 	var cfg passes.Config
 	p, err := passes.Parse(f.pipeline)
 	if err != nil {
@@ -65,7 +78,7 @@ func (f *passFlags) check(cmd *cobra.Command, complete bool) (passes.Config, err
 			return cfg, usagef("--passes: %v", err)
 		}
 	}
-	cfg = passes.Config{Pipeline: p, PrintAfter: f.printAfter, Out: f.stderr, DumpDir: f.dumpDir}
+	cfg = passes.Config{Pipeline: p, PrintAfter: f.printAfter, Out: &f.printed, DumpDir: f.dumpDir}
 	if err := cfg.Check(); err != nil {
 		return cfg, usagef("--print-after: %v", err)
 	}
@@ -125,6 +138,9 @@ func (f *passFlags) report(ctx context.Context, err error) error {
 	}
 	if f.timings {
 		err = errors.Join(err, passes.WriteTimings(f.stderr, f.manager.Stats()))
+	}
+	if len(f.printAfter) > 0 && err == nil && !f.printed.wrote.Load() {
+		note(f.stderr, "nothing to print: none of the passes of --print-after changed a module")
 	}
 	if f.remarks && err == nil && !f.remarked.Load() {
 		note(f.stderr, "no remarks")

@@ -25,6 +25,7 @@ func (r *report) print(w io.Writer) error {
 		d.TensorParallel, d.MaxModelLen, d.MaxNumSeqs, d.MaxBatchedTokens)
 	fmt.Fprintf(t, "\tkv_blocks %d of block_size %d, embedding %s\n", d.KVBlocks, d.BlockSize, d.Embedding)
 	fmt.Fprintf(t, "passes\t%s\n", r.Compiled.Passes)
+	fmt.Fprintf(t, "params\t%s\n", strings.Join(r.Compiled.Params, " "))
 	fmt.Fprintf(t, "costs\trow %d, pad %d, block %d, key %d\n", r.Costs.Row, r.Costs.Pad, r.Costs.Block, r.Costs.Key)
 	fmt.Fprintf(t, "recipes\t%d\n", r.Recipes)
 	_ = t.Flush() // a Buffer takes everything

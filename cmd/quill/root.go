@@ -41,8 +41,33 @@ bundle of static recipes. Running a bundle compiles nothing.`,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(flagError)
+	root.SetHelpCommand(newHelp())
 	root.AddCommand(newCompile(), newPack(), newRun(), newScore(), newBench(), newGenCheckpoint(), newInspect(), newPasses(), newOpt(), newEval(), newBisect(), newDiverge(), newVersion())
 	return root
+}
+
+// newHelp replaces cobra's command, which takes what it does not know for no argument.
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [COMMAND]",
+		Short:   "Show the help of a command",
+		Long:    "Show the help of a command, as quill COMMAND --help does.",
+		Example: examples("quill help compile", "quill help"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usagef("one command is wanted, there are %d arguments: %s", len(args), strings.Join(args, " "))
+			}
+			shown, rest, err := cmd.Root().Find(args)
+			if err != nil {
+				return err
+			}
+			if err := noCommand(cmd.Root(), rest); err != nil {
+				return err
+			}
+			shown.InitDefaultHelpFlag() // which cobra adds when a command runs
+			return shown.Help()
+		},
+	}
 }
 
 // flagError words what is wrong with a flag.
