@@ -28,7 +28,8 @@ type astDecl struct {
 
 type astNamespace struct {
 	Names []string  `parser:"'inline'? 'namespace' ( @Ident ( '::' @Ident )* )?"`
-	Body  *astBlock `parser:"@@"`
+	Body  *astBlock `parser:"( @@"`
+	Alias *astName  `parser:"| '=' @@ ';' )"`
 }
 
 type astBlock struct {
@@ -107,6 +108,7 @@ type astParen struct {
 // A field, variable, constant or function, or a type alone.
 type astVar struct {
 	Pos   lexer.Position
+	Align []*astParens     `parser:"( 'alignas' @@ )*"`
 	Specs []string         `parser:"@( 'static' | 'inline' | 'constexpr' | 'extern' | 'virtual' | 'mutable' | 'friend' )*"`
 	Type  *astType         `parser:"@@"`
 	Func  *astFunc         `parser:"( @@"`
@@ -127,8 +129,15 @@ type astDeclarator struct {
 	Dims  []*astDim   `parser:"  @@*"`
 	Bits  *astExpr    `parser:"  ( ':' @@ )?"`
 	Bare  *astExpr    `parser:"| ':' @@ )"` // bits without a name
+	Attrs []*astAttr  `parser:"@@*"`
 	Init  *astExpr    `parser:"( '=' @@"`
 	Brace *astInitial `parser:"| '='? @@ )?"`
+}
+
+// An attribute of gcc.
+type astAttr struct {
+	Pos   lexer.Position
+	Items []*astParen `parser:"'__attribute__' '(' '(' @@* ')' ')'"`
 }
 
 type astDim struct {
@@ -165,10 +174,13 @@ type astName struct {
 
 type astStruct struct {
 	Pos   lexer.Position
-	Kind  string     `parser:"(?= ( 'struct' | 'class' | 'union' ) Ident? 'final'? ( '{' | ':' ) ) @( 'struct' | 'class' | 'union' )"`
-	Name  string     `parser:"@Ident? 'final'?"`
-	Bases []*astBase `parser:"( ':' @@ ( ',' @@ )* )?"`
-	Body  *astBlock  `parser:"@@"`
+	Kind  string       `parser:"(?= ( 'struct' | 'class' | 'union' ) ( '__attribute__' | 'alignas' | Ident? 'final'? ( '{' | ':' ) ) ) @( 'struct' | 'class' | 'union' )"`
+	Attrs []*astAttr   `parser:"@@*"`
+	Align []*astParens `parser:"( 'alignas' @@ )*"`
+	Name  string       `parser:"@Ident? 'final'?"`
+	Bases []*astBase   `parser:"( ':' @@ ( ',' @@ )* )?"`
+	Body  *astBlock    `parser:"@@"`
+	After []*astAttr   `parser:"@@*"`
 }
 
 type astBase struct {
@@ -233,7 +245,7 @@ var cLexer = lexer.MustSimple([]lexer.SimpleRule{
 	{Name: "String", Pattern: `"(\\.|[^"\\\n])*"`},
 	{Name: "Char", Pattern: `'(\\.|[^'\\\n])+'`},
 	{Name: "Number", Pattern: `(0[xX][0-9a-fA-F']+|0[bB][01']+|([0-9][0-9']*\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)[uUlLfFzZ]*`},
-	{Name: "Keyword", Pattern: `\b(namespace|extern|using|typedef|struct|class|union|enum|public|private|protected|static|inline|constexpr|virtual|mutable|friend|const|volatile|void|bool|char|short|int|long|float|double|signed|unsigned|operator|explicit|static_assert|static_cast|sizeof|true|false|nullptr|noexcept|override|final|default|delete|template|alignas)\b`},
+	{Name: "Keyword", Pattern: `\b(namespace|extern|using|typedef|struct|class|union|enum|public|private|protected|static|inline|constexpr|virtual|mutable|friend|const|volatile|void|bool|char|short|int|long|float|double|signed|unsigned|operator|explicit|static_assert|static_cast|sizeof|true|false|nullptr|noexcept|override|final|default|delete|template|alignas|__attribute__)\b`},
 	{Name: "Ident", Pattern: `[A-Za-z_][A-Za-z0-9_]*`},
 	{Name: "Punct", Pattern: `::|<<|>>|<=|>=|==|!=|&&|\|\||->|[-+*/%&|^~!<>=?:;,.(){}\[\]]`},
 })

@@ -81,7 +81,10 @@ func (r *resolver) read(s *source) error {
 	if len(s.text) > MaxBytes {
 		return &Error{File: s.file, Msg: fmt.Sprintf("%d bytes, want at most %d", len(s.text), MaxBytes)}
 	}
-	text := s.tokens()
+	text, err := s.tokens()
+	if err != nil {
+		return err
+	}
 	if err := s.nesting(text); err != nil {
 		return err
 	}

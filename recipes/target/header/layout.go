@@ -3,6 +3,7 @@ package header
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"strings"
 
@@ -183,6 +184,8 @@ func (r *resolver) decls(list []*astDecl, in scope) *Error {
 // decl declares what stands outside of structures.
 func (r *resolver) decl(d *astDecl, in scope) *Error {
 	switch {
+	case d.Namespace != nil && d.Namespace.Alias != nil:
+		r.alias(d.Namespace, in)
 	case d.Namespace != nil:
 		for _, n := range d.Namespace.Names {
 			in = in.inner(n)
@@ -198,6 +201,28 @@ func (r *resolver) decl(d *astDecl, in scope) *Error {
 		r.variable(d.Var, in)
 	}
 	return nil
+}
+
+// alias gives what a namespace has so far another name.
+func (r *resolver) alias(a *astNamespace, in scope) {
+	to := in.qualify(a.Names[0]) + "::"
+	in.outward(a.Alias.String(), func(n string) bool {
+		types, values := renamed(r.types, n+"::", to), renamed(r.values, n+"::", to)
+		maps.Copy(r.types, types)
+		maps.Copy(r.values, values)
+		return len(types)+len(values) > 0
+	})
+}
+
+// renamed gives entries under a prefix another one.
+func renamed[T any](m map[string]T, from, to string) map[string]T {
+	out := map[string]T{}
+	for name, x := range m {
+		if rest, ok := strings.CutPrefix(name, from); ok {
+			out[to+rest] = x
+		}
+	}
+	return out
 }
 
 func (r *resolver) using(u *astUsing, in scope) {
@@ -373,6 +398,12 @@ type builder struct {
 }
 
 func (b *builder) build(s *astStruct) *Error {
+	if len(s.Align) > 0 {
+		return errorAt(s.Pos, "alignas is not supported")
+	}
+	for _, a := range append(s.Attrs, s.After...) {
+		return errorAt(a.Pos, "attribute %s of a structure is not supported", a)
+	}
 	for _, base := range s.Bases {
 		if err := b.base(base); err != nil {
 			return err
@@ -522,6 +553,9 @@ func (b *builder) fields(v *astVar) *Error {
 			return nil
 		}
 	}
+	if len(v.Align) > 0 {
+		return errorAt(v.Pos, "alignas is not supported")
+	}
 	if v.Func != nil {
 		if strings.Join(v.Func.Op, "") == "=" && v.Func.Rest.Pure == "" {
 			b.c.plain = false
@@ -590,6 +624,16 @@ func (b *builder) field(d *astDeclarator, t *ctype, err *Error) *Error {
 			return errorAt(dim.Pos, "an array of %d elements", count)
 		}
 	}
+	for _, a := range d.Attrs {
+		n, err := b.aligned(a)
+		if err != nil {
+			return err
+		}
+		if !b.c.union {
+			b.c.end = roundUp(b.c.end, n)
+		}
+		b.c.align = max(b.c.align, n)
+	}
 	before := len(b.c.fields)
 	if err := b.add(d.Pos, d.Name, t, count, t.size); err != nil {
 		return err
@@ -609,6 +653,35 @@ func (b *builder) field(d *astDeclarator, t *ctype, err *Error) *Error {
 	}
 	b.initialise(b.c.fields[before:], t, list.List, nil)
 	return nil
+}
+
+// aligned is the alignment that an attribute asks for, the only one that is understood.
+func (b *builder) aligned(a *astAttr) (int, *Error) {
+	text := a.String()
+	size, ok := strings.CutPrefix(text, "aligned ( ")
+	if !ok {
+		return 0, errorAt(a.Pos, "attribute %s is not supported", text)
+	}
+	n, err := b.r.constants(b.in, nil).text(strings.TrimSuffix(size, " )"), a.Pos)
+	if err != nil || n.float || n.i < 1 || n.i > 1<<12 || n.i&(n.i-1) != 0 {
+		return 0, errorAt(a.Pos, "attribute %s is no alignment", text)
+	}
+	return int(n.i), nil
+}
+
+// String spells an attribute, with blanks between its words.
+func (a *astAttr) String() string { return spell(a.Items) }
+
+func spell(items []*astParen) string {
+	var words []string
+	for _, i := range items {
+		if i.Inner != nil {
+			words = append(words, "(", spell(i.Inner.Items), ")")
+		} else {
+			words = append(words, i.Token)
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 func (b *builder) dim(d *astDim) (int, *Error) {

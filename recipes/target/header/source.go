@@ -1,6 +1,7 @@
 package header
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"regexp"
@@ -45,7 +46,7 @@ type source struct {
 }
 
 // macro is a macro with its place. The body of one like an object is evaluated where it
-// is used; one like a function is taken to declare nothing.
+// is used; one like a function may only assert.
 type macro struct {
 	at       lexer.Position
 	body     string
@@ -65,16 +66,16 @@ func preprocess(file string, src []byte, macros map[string]*macro, include func(
 		return nil, err
 	}
 	for at, line := 0, 1; at < len(s.text); {
-		end := at // of the line with those that continue it
-		lines := 1
+		end := at             // of the line with those that continue it
+		lines, begin := 1, at // begin is that of the last one
 		for ; end < len(s.text); end++ {
 			if s.text[end] != '\n' {
 				continue
 			}
-			if !strings.HasSuffix(strings.TrimRight(string(s.text[at:end]), " \t\r"), `\`) {
+			if line := bytes.TrimRight(s.text[begin:end], " \t\r"); !bytes.HasSuffix(line, []byte(`\`)) {
 				break
 			}
-			lines++
+			lines, begin = lines+1, end+1
 		}
 		if err := s.line(s.text[at:end], lexer.Position{Filename: file, Offset: at, Line: line, Column: 1}); err != nil {
 			return nil, err
@@ -108,7 +109,7 @@ func (s *source) blankComments() error {
 			blank(b[i:end])
 			i = end
 		case rest == "/*":
-			n := strings.Index(string(b[i+2:]), "*/")
+			n := bytes.Index(b[i+2:], []byte("*/"))
 			if n < 0 {
 				return errorAt(s.pos(i), "this comment does not end")
 			}
@@ -200,16 +201,14 @@ func (s *source) directive(name, rest string, at lexer.Position) error {
 	if !s.active() {
 		return nil
 	}
-	word, body, _ := strings.Cut(rest, " ")
 	switch name {
 	case "define":
-		if word == "" {
+		if !identifier.MatchString(rest) {
 			return errorAt(at, "#define without a name")
 		}
-		name, _, function := strings.Cut(word, "(")
-		s.macros[name] = &macro{at, strings.TrimSpace(body), function}
+		s.define(rest, at)
 	case "undef":
-		delete(s.macros, word)
+		delete(s.macros, rest)
 	case "error":
 		return errorAt(at, "#error %s", rest)
 	case "pragma":
@@ -223,6 +222,16 @@ func (s *source) directive(name, rest string, at lexer.Position) error {
 		return errorAt(at, "unknown directive #%s", name)
 	}
 	return nil
+}
+
+func (s *source) define(text string, at lexer.Position) {
+	name := identifier.FindString(text)
+	m := &macro{at: at, body: text[len(name):]}
+	if m.function = strings.HasPrefix(m.body, "("); m.function {
+		m.body = m.body[parens([]byte(m.body)):]
+	}
+	m.body = strings.TrimSpace(m.body)
+	s.macros[name] = m
 }
 
 // maxIncluded bounds how many files headers include.
@@ -249,8 +258,10 @@ func (s *source) included(name string, at lexer.Position) error {
 }
 
 var (
-	defined = regexp.MustCompile(`\bdefined\s*(?:\(\s*([A-Za-z_]\w*)\s*\)|([A-Za-z_]\w*))`)
-	word    = regexp.MustCompile(`\b[A-Za-z_]\w*\b`)
+	defined    = regexp.MustCompile(`\bdefined\s*(?:\(\s*([A-Za-z_]\w*)\s*\)|([A-Za-z_]\w*))`)
+	word       = regexp.MustCompile(`\b[A-Za-z_]\w*\b`)
+	attribute  = regexp.MustCompile(`\[\[[^\[\]]*\]\]`)
+	identifier = regexp.MustCompile(`^[A-Za-z_]\w*`)
 )
 
 // condition evaluates that of an #if. Names that are no macros are 0.
@@ -300,21 +311,34 @@ func (s *source) expand(m *macro, seen []*macro) (*number, error) {
 	return names.text(m.body, m.at)
 }
 
-// tokens is the text without macros that stand for nothing, or are like functions.
-func (s *source) tokens() []byte {
+// tokens is the text without macros that stand for nothing or only assert. Those like
+// functions that do more are left for the grammar to refuse; others must be expressions,
+// since what is around their text could be read otherwise without it.
+func (s *source) tokens() ([]byte, error) {
 	b := slices.Clone(s.text)
-	for _, at := range word.FindAllIndex(b, -1) {
-		m, ok := s.macros[string(b[at[0]:at[1]])]
-		if !ok || !m.function && m.body != "" {
-			continue
+	for _, at := range attribute.FindAllIndex(b, -1) {
+		if !bytes.Contains(b[at[0]:at[1]], []byte("no_unique_address")) { // no other changes layouts
+			blank(b[at[0]:at[1]])
 		}
-		end := at[1]
-		if m.function {
-			end += parens(b[end:])
-		}
-		blank(b[at[0]:end])
 	}
-	return b
+	for _, at := range word.FindAllIndex(b, -1) {
+		name := string(b[at[0]:at[1]])
+		m, ok := s.macros[name]
+		switch {
+		case !ok:
+		case m.body == "" || m.function && strings.HasPrefix(m.body, "static_assert"):
+			end := at[1]
+			if m.function {
+				end += parens(b[end:])
+			}
+			blank(b[at[0]:end])
+		case !m.function:
+			if _, err := exprParser.ParseString(s.file, m.body); err != nil {
+				return nil, errorAt(s.pos(at[0]), "macro %s stands for %q, which is no expression: such macros are not expanded", name, m.body)
+			}
+		}
+	}
+	return b, nil
 }
 
 // parens is the length of what is in parentheses, with blanks before it.

@@ -18,7 +18,7 @@ struct Broken { this is not read };
 #else
 #define EXPORT
 #define LARGER(a, b) \
-    static_assert(sizeof(a) > sizeof(b), "a structure must grow");
+    static_assert(sizeof(a) > sizeof(b), "sizeof(" #a ") > sizeof(" #b ")")
 #endif
 
 class CommandSubmission;
@@ -159,7 +159,7 @@ struct ParamsV4 : public ParamsV3
 {
     bool inTail; // byte 9
 };
-LARGER(ParamsV2, Params)
+LARGER(ParamsV2, Params);
 } // namespace ns_CastKernel
 
 namespace ns_ConstantKernel
@@ -276,6 +276,16 @@ struct OnEmpty : Empty { int n; };
 struct Two : ns_CastKernel::Params, ns_TopkNodeV2::ParamsV3 { bool tail; };
 } // namespace deep
 } // namespace outer::inner
+
+namespace ns_Short = outer::inner::deep;
+struct ByAlias { ns_Short::Made made; ns_Short::Everything::Point point; ByAlias() : made(1) {} };
+
+struct Spread
+{
+    int  first;
+    char letter __attribute__((aligned(4)));
+    [[maybe_unused]] unsigned char last[3] __attribute__((aligned(1 << 2)));
+};
 
 struct Chosen { union Value { double d; uint8_t b; } v; bool b; };
 
