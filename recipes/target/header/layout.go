@@ -484,7 +484,7 @@ func (b *builder) add(at lexer.Position, name string, t *ctype, count, room int)
 }
 
 // reserved are names of fields that are there for their room only.
-var reserved = regexp.MustCompile(`^_*struct_?[pP]ad(ding)?_?\d*$|^_*reserved_?\d*$|^_*dummy_?\d*$`)
+var reserved = regexp.MustCompile(`^(m_)?_*struct_?[pP]ad(ding)?_?\d*$|^_*reserved_?\d*$|^_*dummy_?\d*$`)
 
 // under gives a structure's fields as parts of another one.
 func (t *ctype) under(prefix string, offset int) []target.Field {
