@@ -98,6 +98,7 @@ const (
 	U8   FieldType = "u8"
 	I32  FieldType = "i32"
 	U32  FieldType = "u32"
+	I64  FieldType = "i64"
 	U64  FieldType = "u64"
 	F32  FieldType = "f32"
 	Enum FieldType = "enum"
