@@ -64,17 +64,26 @@ func TestPipelineIsLinear(t *testing.T) {
 	if testing.Short() {
 		t.Skip("measures time")
 	}
-	best := func(m *ir.Module) time.Duration {
-		best := time.Hour
-		for range 4 {
+	// Whatever else the machine does only adds, so the least of several times counts.
+	depths := []int{42, 84, 168}
+	mods, least := make([]*ir.Module, len(depths)), make([]float64, len(depths))
+	for i, n := range depths {
+		mods[i] = deep(t, n)
+	}
+	const most = 2.5
+	for round := range 12 {
+		for i, m := range mods {
 			n := m.Clone()
 			start := time.Now()
 			require.NoError(t, Run(t.Context(), n, Default().Stage(Family)))
-			best = min(best, time.Since(start))
+			if took := time.Since(start).Seconds(); round == 0 || took < least[i] {
+				least[i] = took
+			}
 		}
-		return best
+		if round >= 3 && least[2]/least[1] <= most {
+			break
+		}
 	}
-	t42, t84, t168 := best(deep(t, 42)), best(deep(t, 84)), best(deep(t, 168))
-	t.Logf("42 layers %v, 84 layers %v, 168 layers %v: ratios %.2f and %.2f", t42, t84, t168, t84.Seconds()/t42.Seconds(), t168.Seconds()/t84.Seconds())
-	require.LessOrEqual(t, t168.Seconds()/t84.Seconds(), 2.5)
+	t.Logf("%v layers take %.3f s: ratios %.2f and %.2f", depths, least, least[1]/least[0], least[2]/least[1])
+	require.LessOrEqual(t, least[2]/least[1], most)
 }

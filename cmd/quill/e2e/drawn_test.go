@@ -64,7 +64,10 @@ func drawnDeployment(rng *rand.Rand, model string, tp, maxLen int) deployment {
 	d.buckets = fmt.Sprintf("prefill q=%s c=0,%d,%d\ndecode b=3 n=%d,%d\n", pick(rng, "4,24", "24", "1,5,24"), max(1, min(2, most-1)), most, max(3, most/2), 3*most)
 	d.buckets += pick(rng, "", fmt.Sprintf("decode b=1 n=%d\n", most))
 	d.more = pick(rng, "", "", "attention: plain\n", "attention: masked\n", "attention: banded\n")
-	d.more += pick(rng, "", "", "far: mask\n", "far: exact\n", "far: tiled\n")
+	far := pick(rng, "", "", "far: mask\n", "far: exact\n", "far: tiled\n")
+	if d.more == "" || d.more == "attention: banded\n" { // others have no band
+		d.more += far
+	}
 	d.more += pick(rng, "", "", "sub_block_rows: 3\n", "sub_block_rows: 5\nmask_budget: 16KiB\n")
 	d.more += pick(rng, "", "", "moe: fused\nmoe_experts_per_node: 1\n", "moe_experts_per_node: 2\n", "moe: gather\n")
 	table := passes.Passes()
