@@ -32,7 +32,14 @@ func floats(vals []*ir.Value) []*ir.Value {
 
 // lures build what each pass looks for.
 var lures = map[string]ir.Lure{
-	"fuse-qkvr":          lureQKVR,
+	"fuse-qkvr": lureQKVR,
+	"outline-segments": func(b *ir.Builder, _ *ir.Module, vals []*ir.Value, choose func(int) int) {
+		b.GraphBreak("border")
+		if fit := floats(vals); len(fit) > 0 {
+			x := fit[choose(len(fit))]
+			b.Add(b.Silu(x), x)
+		}
+	},
 	"join-experts":       lureExperts,
 	"hoist-conv-history": lureConv,
 	"fuse-elementwise":   lureElementwise,
