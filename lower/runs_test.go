@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"quill/ir"
+	"quill/passes"
 	"quill/recipes"
 )
 
@@ -167,6 +168,35 @@ func TestStatesOfLayersLieTogether(t *testing.T) {
 			require.Same(t, p.recipes[2], p.recipes[l])
 		}
 	}
+}
+
+// A step that uses the states one by one binds each where it lies among the others, so
+// that its layers share a recipe as well.
+func TestLayersUseTheirStatesAlone(t *testing.T) {
+	decode, err := ir.VerifyText("decode.qir", []byte(convs(4, 128)))
+	require.NoError(t, err)
+	alone, err := ir.VerifyText("alone.qir", []byte(convs(4, 128)))
+	require.NoError(t, err)
+	require.NoError(t, passes.Run(t.Context(), decode, passes.Default()))
+	pipeline, err := passes.Default().Without(passes.Passes(), "hoist-conv-history")
+	require.NoError(t, err)
+	require.NoError(t, passes.Run(t.Context(), alone, pipeline))
+
+	lay := newLayout()
+	require.NoError(t, lay.reserve([]*ir.Module{decode, alone}))
+	p, err := newPlan(alone, recipes.Bucket{Phase: recipes.Prefill, Query: 1}, lay)
+	require.NoError(t, err)
+	require.Equal(t, 4, guids(p)["index_copy_fwd_f32"])
+	require.Same(t, p.recipes[2], p.recipes[3])
+	bound := map[int64]bool{}
+	for _, l := range p.launches {
+		for _, b := range p.plan.Steps[l].Launch.Bindings {
+			if b.Buffer == recipes.Conv {
+				bound[b.Offset] = true
+			}
+		}
+	}
+	require.Len(t, bound, 4, "each at its own address")
 }
 
 // Where the parts would begin at no address that can be bound, nodes take them together.
