@@ -99,8 +99,8 @@ func (c *comparison) run() (worst *difference) {
 	row := max(1, int(c.want.Shape[len(c.want.Shape)-1]))
 	differ, n := 0, c.want.Len()
 	for i := range n {
-		g, w := element(c.got, i), element(c.want, i)
-		by := apart(g, w)
+		g, w := c.got.Number(i), c.want.Number(i)
+		by := interp.Distance(g, w)
 		if by == 0 {
 			continue
 		}
@@ -111,7 +111,7 @@ func (c *comparison) run() (worst *difference) {
 		}
 		differ++
 		if worst == nil || by > float64(worst.Error) {
-			worst = &difference{Element: position(c.want.Shape, i), Got: number(g), Want: number(w), Error: number(by), Tolerance: number(bound)}
+			worst = &difference{Element: interp.Place(c.want.Shape, i), Got: number(g), Want: number(w), Error: number(by), Tolerance: number(bound)}
 		}
 	}
 	if worst != nil {
@@ -127,44 +127,16 @@ func (c *comparison) bound(i, from, row int) float64 {
 	}
 	most := 0.0
 	for j := from; j < from+row; j++ {
-		if v := math.Abs(element(c.want, j)); !math.IsInf(v, 0) {
+		if v := math.Abs(c.want.Number(j)); !math.IsInf(v, 0) {
 			most = max(most, v)
 		}
 	}
 	if c.scale != nil {
-		if v := element(c.scale, i); !math.IsInf(v, 0) {
+		if v := c.scale.Number(i); !math.IsInf(v, 0) {
 			most = max(most, v)
 		}
 	}
 	return c.tol.atol + c.tol.rtol*most
-}
-
-func element(t *interp.Tensor, i int) float64 {
-	if t.DType.IsFloat() {
-		return float64(t.F[i])
-	}
-	return float64(t.I[i])
-}
-
-// apart is |x − y|: 0 for two NaNs and for equal infinities, infinite for one.
-func apart(x, y float64) float64 {
-	switch {
-	case x == y, x != x && y != y:
-		return 0
-	case x != x, y != y:
-		return math.Inf(1)
-	}
-	return math.Abs(x - y)
-}
-
-// position is the index of element i of a shape.
-func position(shape []int64, i int) []int64 {
-	at := make([]int64, len(shape))
-	for axis, d := range slices.Backward(shape) {
-		at[axis] = int64(i) % d
-		i /= int(d)
-	}
-	return at
 }
 
 // tie is a row of a router that chooses between two experts by less than rounding

@@ -60,7 +60,7 @@ func agree(what string, d ir.Dist, v value) error {
 		}
 		if i := firstDiff(v[of], x); i >= 0 {
 			return fmt.Errorf("%w: %s is %s, but at %v ranks %d and %d have %s and %s", ErrDiverged,
-				what, describe(d), place(x.Shape, i), of, rank, v[of].element(i), x.element(i))
+				what, describe(d), Place(x.Shape, i), of, rank, v[of].element(i), x.element(i))
 		}
 	}
 	return nil

@@ -16,7 +16,7 @@ func Equal(a, b *Tensor) bool {
 // only one is NaN or infinite. Element types may differ.
 func MaxAbsDiff(a, b *Tensor) (float64, error) {
 	most := 0.0
-	err := pairs(a, b, func(_ int, x, y float64) { most = max(most, distance(x, y)) })
+	err := pairs(a, b, func(_ int, x, y float64) { most = max(most, Distance(x, y)) })
 	return most, err
 }
 
@@ -25,7 +25,7 @@ func MaxAbsDiff(a, b *Tensor) (float64, error) {
 func Close(got, want *Tensor, atol, rtol float64) error {
 	worst, worstBy, count := -1, 0.0, 0
 	err := pairs(got, want, func(i int, x, y float64) {
-		by := distance(x, y)
+		by := Distance(x, y)
 		if by == 0 || !math.IsInf(by, 1) && by <= atol+rtol*math.Abs(y) {
 			return
 		}
@@ -38,7 +38,7 @@ func Close(got, want *Tensor, atol, rtol float64) error {
 		return err
 	}
 	return fmt.Errorf("%d of %d elements differ, the worst at %v: got %s, want %s (off by %.3g)",
-		count, got.Len(), place(got.Shape, worst), got.element(worst), want.element(worst), worstBy)
+		count, got.Len(), Place(got.Shape, worst), got.element(worst), want.element(worst), worstBy)
 }
 
 // pairs visits the elements of two tensors of one shape.
@@ -47,20 +47,21 @@ func pairs(a, b *Tensor, f func(i int, x, y float64)) error {
 		return fmt.Errorf("shapes %v and %v differ", a.Shape, b.Shape)
 	}
 	for i := range a.Len() {
-		f(i, a.number(i), b.number(i))
+		f(i, a.Number(i), b.Number(i))
 	}
 	return nil
 }
 
-func (t *Tensor) number(i int) float64 {
+// Number is element i in row-major order.
+func (t *Tensor) Number(i int) float64 {
 	if t.DType.IsFloat() {
 		return float64(t.F[i])
 	}
 	return float64(t.I[i])
 }
 
-// distance is |x − y|, 0 for equal infinities and two NaNs, infinite for one.
-func distance(x, y float64) float64 {
+// Distance is |x − y|, 0 for equal infinities and two NaNs, infinite for one.
+func Distance(x, y float64) float64 {
 	switch {
 	case x == y, x != x && y != y:
 		return 0

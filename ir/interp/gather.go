@@ -8,7 +8,7 @@ import (
 // inside checks index element i against a bound.
 func inside(what string, index *Tensor, i, bound int) error {
 	if v := index.I[i]; v < 0 || v >= int64(bound) {
-		return fmt.Errorf("%s %d at %v is outside 0…%d", what, v, place(index.Shape, i), bound-1)
+		return fmt.Errorf("%s %d at %v is outside 0…%d", what, v, Place(index.Shape, i), bound-1)
 	}
 	return nil
 }

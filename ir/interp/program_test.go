@@ -54,7 +54,7 @@ func TestRandomPrograms(t *testing.T) {
 			require.NoError(t, got.Check())
 			require.Equal(t, want.shape, got.Shape)
 			eachPlace(want.shape, func(k int, pos []int64) {
-				w, g := want.at(pos), got.number(k)
+				w, g := want.at(pos), got.Number(k)
 				if math.Float64bits(w) != math.Float64bits(g) && (w == w || g == g) {
 					t.Fatalf("value %d (%s) at %v is %v, want %v\n%s", i, p.values[i].Name(), pos, g, w, p.m)
 				}
@@ -111,7 +111,7 @@ func (p *program) paramOf(t dtype.Type, shape []int64) int {
 		for a, i := range pos {
 			k = k*shape[a] + i
 		}
-		return x.number(int(k))
+		return x.Number(int(k))
 	}})
 	return len(p.values) - 1
 }

@@ -105,13 +105,13 @@ func (t *Tensor) Check() error {
 	if t.DType == dtype.BF16 {
 		for i, f := range t.F {
 			if r := dtype.RoundBF16(f); r != f && f == f {
-				return fmt.Errorf("element %v is %v, which is no bf16", place(t.Shape, i), f)
+				return fmt.Errorf("element %v is %v, which is no bf16", Place(t.Shape, i), f)
 			}
 		}
 	}
 	for i, n := range t.I {
 		if wrap(t.DType, n) != n {
-			return fmt.Errorf("element %v is %d, which is no %s", place(t.Shape, i), n, t.DType)
+			return fmt.Errorf("element %v is %d, which is no %s", Place(t.Shape, i), n, t.DType)
 		}
 	}
 	return nil

@@ -98,8 +98,8 @@ func joinShapes(shapes ...[]int64) ([]int64, error) {
 	return out, nil
 }
 
-// place is the position of element i of a shape.
-func place(shape []int64, i int) []int64 {
+// Place is the position of element i of a shape, in row-major order.
+func Place(shape []int64, i int) []int64 {
 	at := make([]int64, len(shape))
 	for a := len(shape) - 1; a >= 0; a-- {
 		at[a] = int64(i) % shape[a]
