@@ -254,7 +254,8 @@ func (s *subBlocker) keys(o *ir.Op, a, b int64) keySpan {
 	if first, ok := fact("first"); ok {
 		k.low = a + first
 	}
-	if band, ok := fact("band"); ok && s.ctx.Params.Attention != Masked && s.hides(o) {
+	// Without masks for all rows the band must say where the chunk begins, too.
+	if band, ok := fact("band"); ok && s.ctx.Params.Attention != Masked && s.hides(o) && (!s.exact() || o.Attr("last") != nil) {
 		k.low = max(k.low, a+band)
 	}
 	return k
@@ -266,7 +267,7 @@ func (s *subBlocker) exact() bool { return s.ctx.Params.Far == FarExact }
 
 // history is the number of keys before the chunk's.
 func (s *subBlocker) history(o *ir.Op) int64 {
-	last, _ := o.Attr("last").Dim.Const() // where there is a band there is this
+	last, _ := o.Attr("last").Dim.Const() // keys has looked
 	return last
 }
 
