@@ -38,14 +38,20 @@ func (e *Entry) ID() string { return fmt.Sprintf("%s-%.12s", e.Recipe.Name, e.Ha
 
 // Use is one launch of a recipe.
 type Use struct {
-	Plan   string // precision and bucket
-	Step   int    // of the plan
-	Launch *recipes.Launch
+	Set  *recipes.Set
+	Plan *recipes.Plan // of the set
+	Step int           // of the plan
 }
 
+// Launch is the launch itself.
+func (u *Use) Launch() *recipes.Launch { return u.Plan.Steps[u.Step].Launch }
+
+// where is the plan of a use: "bf16 decode/b=1,n=16".
+func (u *Use) where() string { return u.Set.Info.Precision + " " + u.Plan.Bucket.String() }
+
 // OfPlan lists a plan of a bundle's set.
-func OfPlan(b *recipes.Bundle, precision string, p *recipes.Plan) *Listing {
-	l := &Listing{Name: precision + " " + p.Bucket.String(), Plan: p}
+func OfPlan(b *recipes.Bundle, s *recipes.Set, p *recipes.Plan) *Listing {
+	l := &Listing{Name: (&Use{Set: s, Plan: p}).where(), Plan: p}
 	for i := range p.Steps {
 		launch := p.Steps[i].Launch
 		if launch == nil {
@@ -57,18 +63,17 @@ func OfPlan(b *recipes.Bundle, precision string, p *recipes.Plan) *Listing {
 			l.Entries = append(l.Entries, Entry{Hash: launch.Recipe, Recipe: b.Recipes[launch.Recipe]})
 		}
 		e := &l.Entries[at]
-		e.Uses = append(e.Uses, Use{l.Name, i, launch})
+		e.Uses = append(e.Uses, Use{s, p, i})
 	}
 	return l
 }
 
-// OfRecipe lists one recipe of a bundle, with its launches in all plans.
-func OfRecipe(b *recipes.Bundle, h recipes.Hash) *Listing {
+// OfRecipe lists one recipe of a bundle, with its launches in all plans of some sets.
+func OfRecipe(b *recipes.Bundle, sets []*recipes.Set, h recipes.Hash) *Listing {
 	e := Entry{Hash: h, Recipe: b.Recipes[h]}
-	for i := range b.Sets {
-		s := &b.Sets[i]
+	for _, s := range sets {
 		for j := range s.Plans {
-			if one := OfPlan(b, s.Info.Precision, &s.Plans[j]).entry(h); one != nil {
+			if one := OfPlan(b, s, &s.Plans[j]).entry(h); one != nil {
 				e.Uses = append(e.Uses, one.Uses...)
 			}
 		}
@@ -76,15 +81,13 @@ func OfRecipe(b *recipes.Bundle, h recipes.Hash) *Listing {
 	return &Listing{Name: e.ID(), Entries: []Entry{e}}
 }
 
-// Only is the listing of one of its recipes, nil if it has no such recipe.
+// Only is the listing of one of a listing's recipes, without the plan.
 func (l *Listing) Only(h recipes.Hash) *Listing {
 	e := l.entry(h)
-	if e == nil {
-		return nil
-	}
 	return &Listing{Name: l.Name + " " + e.ID(), Entries: []Entry{*e}}
 }
 
+// entry is that of a recipe, nil if the listing has it not.
 func (l *Listing) entry(h recipes.Hash) *Entry {
 	for i := range l.Entries {
 		if l.Entries[i].Hash == h {

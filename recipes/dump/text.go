@@ -174,13 +174,13 @@ func usesText(uses []Use) []string {
 		var steps []string
 		first := i
 		for ; i < len(uses) && uses[i].Plan == uses[first].Plan; i++ {
-			steps = append(steps, fmt.Sprintf("%d (%s)", uses[i].Step, label(uses[i].Launch.Label)))
+			steps = append(steps, fmt.Sprintf("%d (%s)", uses[i].Step, label(uses[i].Launch().Label)))
 		}
 		word := "steps"
 		if len(steps) == 1 {
 			word = "step"
 		}
-		lines = append(lines, fmt.Sprintf("in %s, %s %s", uses[first].Plan, word, shorten(steps)))
+		lines = append(lines, fmt.Sprintf("in %s, %s %s", uses[first].where(), word, shorten(steps)))
 	}
 	return lines
 }
@@ -189,7 +189,7 @@ func usesText(uses []Use) []string {
 func boundAt(uses []Use, section int) string {
 	var list []string
 	for i := range uses {
-		if at := fmt.Sprintf("%#x", uses[i].Launch.Bindings[section].Offset); !slices.Contains(list, at) {
+		if at := fmt.Sprintf("%#x", uses[i].Launch().Bindings[section].Offset); !slices.Contains(list, at) {
 			list = append(list, at)
 		}
 	}
