@@ -66,7 +66,11 @@ func CompileWith(ctx context.Context, d *Deployment, opt Options) (b *recipes.Bu
 	}
 	params := d.params()
 	manager := opt.Passes(params)
-	fp, err := recipes.Fingerprint(src)
+	arch, err := recipes.Architecture(src)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", d.configPath(), err)
+	}
+	fp, err := recipes.Fingerprint(arch)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", d.configPath(), err)
 	}
@@ -79,8 +83,9 @@ func CompileWith(ctx context.Context, d *Deployment, opt Options) (b *recipes.Bu
 			},
 			Compiled: recipes.Compiled{Passes: manager.Pipeline().String(), Params: params.Texts()},
 		},
-		Checkpoint: checkpoint(cfg),
-		Recipes:    map[recipes.Hash]*recipes.Recipe{},
+		Architecture: arch,
+		Checkpoint:   checkpoint(cfg),
+		Recipes:      map[recipes.Hash]*recipes.Recipe{},
 	}
 	c := compiler{
 		cfg: cfg, dep: d, buckets: buckets, bundle: b, passes: manager, progress: opt.Progress, planned: opt.Planned,
@@ -250,9 +255,7 @@ func (c *compiler) set(ctx context.Context, precision string) error {
 			return fmt.Errorf("bucket %s: %w", b, err)
 		}
 		plans[i].plan.Family = string(fam)
-		if err := c.emit(plans[i]); err != nil {
-			return fmt.Errorf("bucket %s: %w", b, err)
-		}
+		c.emit(plans[i])
 		arena, carry = max(arena, plans[i].plan.ArenaBytes), max(carry, plans[i].carryBytes)
 		c.done++
 		if c.progress != nil {
@@ -276,20 +279,15 @@ func (c *compiler) set(ctx context.Context, precision string) error {
 }
 
 // emit stores a plan's recipes under their hashes.
-func (c *compiler) emit(p *planner) error {
+func (c *compiler) emit(p *planner) {
 	hashes := map[*recipes.Recipe]recipes.Hash{}
 	for i, r := range p.recipes {
 		h, ok := hashes[r]
 		if !ok {
-			data, err := r.Encode()
-			if err != nil {
-				return fmt.Errorf("recipe %s: %w", r.Name, err)
-			}
-			h = recipes.Sum(data)
+			h = r.Hash()
 			hashes[r] = h
 			c.bundle.Recipes[h] = r
 		}
 		p.plan.Steps[p.launches[i]].Launch.Recipe = h
 	}
-	return nil
 }

@@ -3,7 +3,6 @@ package lower
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 
 	"quill/ir/inkling"
 	"quill/passes"
@@ -11,11 +10,10 @@ import (
 	"quill/recipes/dtype"
 )
 
-// Recompile compiles one set of a bundle again: its buckets, for the model in a
-// directory, whose fingerprint must be the bundle's, with the passes and what they
-// were told as the bundle says; opt.Passes may choose others. The bundle that it
-// returns has that one set.
-func Recompile(ctx context.Context, of *recipes.Bundle, set *recipes.Set, model string, opt Options) (*recipes.Bundle, error) {
+// Recompile compiles one set of a bundle again: its buckets, for the architecture that
+// the bundle holds, with the passes and what they were told as the bundle says;
+// opt.Passes may choose others. The bundle that it returns has that one set.
+func Recompile(ctx context.Context, of *recipes.Bundle, set *recipes.Set, opt Options) (*recipes.Bundle, error) {
 	var params passes.Params
 	for _, text := range of.Manifest.Compiled.Params {
 		if err := params.Set(text); err != nil {
@@ -34,11 +32,11 @@ func Recompile(ctx context.Context, of *recipes.Bundle, set *recipes.Set, model 
 			return passes.NewManager(passes.Config{Pipeline: p, Params: params})
 		}
 	}
-	d, cfg, err := deploymentOf(of, set, model)
+	d, cfg, err := deploymentOf(of, set)
 	if err != nil {
 		return nil, err
 	}
-	b := &recipes.Bundle{Manifest: of.Manifest, Checkpoint: checkpoint(cfg), Recipes: map[recipes.Hash]*recipes.Recipe{}}
+	b := &recipes.Bundle{Manifest: of.Manifest, Architecture: of.Architecture, Checkpoint: checkpoint(cfg), Recipes: map[recipes.Hash]*recipes.Recipe{}}
 	b.Manifest.Sets = nil
 	c := compiler{
 		cfg: cfg, dep: d, buckets: set.Info.Plans, bundle: b, passes: opt.Passes(params), progress: opt.Progress, planned: opt.Planned,
@@ -51,33 +49,21 @@ func Recompile(ctx context.Context, of *recipes.Bundle, set *recipes.Set, model 
 }
 
 // deploymentOf is the deployment that a set was compiled for, and the model.
-func deploymentOf(b *recipes.Bundle, set *recipes.Set, model string) (*Deployment, *inkling.Config, error) {
-	path := filepath.Join(model, "config.json")
-	src, err := recipes.ReadSmall(path, recipes.MaxConfig)
+func deploymentOf(b *recipes.Bundle, set *recipes.Set) (*Deployment, *inkling.Config, error) {
+	cfg, err := inkling.ParseConfig(b.Architecture)
 	if err != nil {
-		return nil, nil, err
-	}
-	have, err := recipes.Fingerprint(src)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if want := b.Manifest.Model.Fingerprint; have != want {
-		return nil, nil, fmt.Errorf("%s has fingerprint %s, the bundle was compiled for %s: name the model that it was compiled for", path, have, want)
-	}
-	cfg, err := inkling.ParseConfig(src)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
+		return nil, nil, fmt.Errorf("the architecture that the bundle holds: %w", err)
 	}
 	if _, ok := dtype.Parse(set.Info.Precision); !ok {
 		return nil, nil, fmt.Errorf("precision %q of the bundle is none that the compiler knows: compile the deployment again", set.Info.Precision)
 	}
 	m := &b.Manifest.Deployment
 	d := &Deployment{
-		Model: model, Target: b.Manifest.Target, TensorParallel: m.TensorParallel, MaxModelLen: m.MaxModelLen, MaxNumSeqs: m.MaxNumSeqs,
+		Target: b.Manifest.Target, TensorParallel: m.TensorParallel, MaxModelLen: m.MaxModelLen, MaxNumSeqs: m.MaxNumSeqs,
 		BlockSize: m.BlockSize, KVBlocks: m.KVBlocks, MaxBatchedTokens: m.MaxBatchedTokens, Precision: set.Info.Precision, Embedding: m.Embedding,
 	}
 	if err := cfg.Check(d.options(set.Info.Precision)); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
+		return nil, nil, fmt.Errorf("the architecture that the bundle holds: %w", err)
 	}
 	return d, cfg, nil
 }

@@ -14,7 +14,7 @@ type Manifest struct {
 }
 
 // FormatVersion is the bundle format this code reads and writes.
-const FormatVersion = 1
+const FormatVersion = 2
 
 // Model is what the runtime must know of the architecture.
 type Model struct {
@@ -72,8 +72,11 @@ type Set struct {
 
 // Bundle is a compiled deployment. Recipes are shared by all sets.
 type Bundle struct {
-	Manifest   Manifest
-	Checkpoint []CheckpointTensor
-	Sets       []Set
-	Recipes    map[Hash]*Recipe
+	Manifest Manifest
+	// Architecture is the canonical JSON of the model's architecture, whose fingerprint
+	// the manifest has.
+	Architecture []byte
+	Checkpoint   []CheckpointTensor
+	Sets         []Set
+	Recipes      map[Hash]*Recipe
 }

@@ -3,7 +3,6 @@ package recipes
 import (
 	"archive/zip"
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
 
 	"quill/recipes/dtype"
@@ -34,18 +34,18 @@ func tinyRecipe(name string, t dtype.Type) *Recipe {
 	}
 }
 
-func sumOf(t testing.TB, r *Recipe) Hash {
-	enc, err := r.Encode()
-	require.NoError(t, err)
-	return Sum(enc)
-}
+// tinyArchitecture is the least that has a fingerprint.
+var tinyArchitecture = []byte(`{"eos_token_id":6,"model_type":"tiny","text_config":{}}`)
 
 // tinyBundle is small and has one of everything.
 func tinyBundle(t testing.TB) *Bundle {
+	fp, err := Fingerprint(tinyArchitecture)
+	require.NoError(t, err)
 	b := &Bundle{
+		Architecture: tinyArchitecture,
 		Manifest: Manifest{
 			Format: FormatVersion, Quill: "test", Target: "gaudi2",
-			Model: Model{Fingerprint: "abc", Layers: 1, Hidden: 4, Vocab: 8, ValidVocab: 7, EOS: 6},
+			Model: Model{Fingerprint: fp, Layers: 1, Hidden: 4, Vocab: 8, ValidVocab: 7, EOS: 6},
 			Deployment: Deployment{
 				TensorParallel: 2, MaxModelLen: 16, MaxNumSeqs: 2, BlockSize: 4,
 				KVBlocks: 8, MaxBatchedTokens: 8, Embedding: "replicated",
@@ -60,7 +60,7 @@ func tinyBundle(t testing.TB) *Bundle {
 	}
 	for _, d := range []dtype.Type{dtype.BF16, dtype.F32} {
 		r := tinyRecipe("seg", d)
-		h := sumOf(t, r)
+		h := r.Hash()
 		b.Recipes[h] = r
 		b.Sets = append(b.Sets, tinySet(d, h))
 		b.Manifest.Sets = append(b.Manifest.Sets, b.Sets[len(b.Sets)-1].Info)
@@ -125,23 +125,30 @@ func TestBundleBytesAreDeterministic(t *testing.T) {
 }
 
 func TestBundleIsAReadableZip(t *testing.T) {
-	z, err := zip.OpenReader(write(t, tinyBundle(t)))
-	require.NoError(t, err)
-	defer z.Close()
+	z := openZip(t, write(t, tinyBundle(t)))
 	names := make([]string, len(z.File))
 	for i, f := range z.File {
 		names[i] = f.Name
 		require.True(t, f.Modified.IsZero() || f.Modified.Year() < 1981, "%s has time %v", f.Name, f.Modified)
 	}
 	require.Equal(t, []string{
-		"manifest.json", "checkpoint.json",
-		"bf16/weights.json", "bf16/plans/prefill-q=8,c=2.json", "bf16/plans/logits-r=2.json",
-		"f32/weights.json", "f32/plans/prefill-q=8,c=2.json", "f32/plans/logits-r=2.json",
-	}, names[:8])
-	require.True(t, slices.IsSorted(names[8:]))
+		"manifest.json", "config.json", "checkpoint.json",
+		"bf16/weights.json", "bf16/plans/prefill-q=8,c=2.plan", "bf16/plans/logits-r=2.plan",
+		"f32/weights.json", "f32/plans/prefill-q=8,c=2.plan", "f32/plans/logits-r=2.plan",
+	}, names[:9])
+	require.True(t, slices.IsSorted(names[9:]))
 	require.Equal(t, uint16(zip.Store), z.File[0].Method)
 	text := string(unzip(t, z.File[0]))
-	require.Contains(t, text, "\n  \"model\": {\n    \"fingerprint\": \"abc\",\n")
+	require.Contains(t, text, "\n  \"model\": {\n    \"fingerprint\": \""+tinyBundle(t).Manifest.Model.Fingerprint+"\",\n")
+}
+
+// openZip opens a bundle as any reader of ZIP files that knows Zstandard does.
+func openZip(t testing.TB, path string) *zip.ReadCloser {
+	z, err := zip.OpenReader(path)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, z.Close()) })
+	z.RegisterDecompressor(zstd.ZipMethodWinZip, zstd.ZipDecompressor())
+	return z
 }
 
 func unzip(t testing.TB, f *zip.File) []byte {
@@ -232,8 +239,7 @@ func TestCheckFindsFaults(t *testing.T) {
 		{"recipe at fault", func(b *Bundle) {
 			r := tinyRecipe("seg", dtype.F32)
 			r.Nodes[0].In[0] = 7
-			enc, _ := r.Encode()
-			b.Recipes[Sum(enc)] = r
+			b.Recipes[r.Hash()] = r
 		}, "reads tensor 7 of 3"},
 		{"bindings", func(b *Bundle) {
 			l := b.Sets[0].Plans[0].Steps[0].Launch
@@ -284,29 +290,39 @@ func TestCheckAllowsEqualSlots(t *testing.T) {
 	require.NoError(t, b.Check())
 }
 
-// rezip writes a bundle's entries again, changed by edit: nil drops an entry.
+// rezip writes a bundle's entries again, changed by edit: nil drops an entry. The
+// manifest has the hashes of what edit made.
 func rezip(t testing.TB, b *Bundle, edit func(name string, data []byte) []byte, extra ...string) []byte {
-	z, err := zip.OpenReader(write(t, b))
-	require.NoError(t, err)
-	defer z.Close()
+	z := openZip(t, write(t, b))
+	var names []string
+	contents := map[string][]byte{}
+	for _, f := range z.File {
+		before := unzip(t, f)
+		if after := edit(f.Name, before); after != nil {
+			names, contents[f.Name] = append(names, f.Name), after
+			rehash(contents, before, after)
+		}
+	}
 	var out bytes.Buffer
 	w := zip.NewWriter(&out)
-	add := func(name string, data []byte) {
+	for i, name := range append(names, extra...) {
 		e, err := w.Create(name)
 		require.NoError(t, err)
+		data := []byte("{}")
+		if i < len(names) {
+			data = contents[name]
+		}
 		_, err = e.Write(data)
 		require.NoError(t, err)
 	}
-	for _, f := range z.File {
-		if data := edit(f.Name, unzip(t, f)); data != nil {
-			add(f.Name, data)
-		}
-	}
-	for _, name := range extra {
-		add(name, []byte("{}"))
-	}
 	require.NoError(t, w.Close())
 	return out.Bytes()
+}
+
+// rehash puts the hash of an entry's new content into the manifest, which comes first.
+func rehash(contents map[string][]byte, before, after []byte) {
+	m := contents[manifestName]
+	contents[manifestName] = bytes.ReplaceAll(m, []byte(Sum(before).String()), []byte(Sum(after).String()))
 }
 
 func keep(_ string, data []byte) []byte { return data }
@@ -332,18 +348,28 @@ func TestReadBundleRefuses(t *testing.T) {
 		extra []string
 		want  []string
 	}{
-		{"another format", on("manifest", sub(`"format": 1`, `"format": 7, "new": 1`)), nil, []string{"format 7", "format 1", `quill "test"`}},
+		{"another format", on("manifest", sub(`"format": 2`, `"format": 7, "new": 1`)), nil, []string{"format 7", "format 2", `quill "test"`}},
 		{"an unknown manifest field", on("manifest", sub(`"quill"`, `"new": 1, "quill"`)), nil, []string{"manifest.json", `unknown field "new"`}},
-		{"an unknown plan field", on("bf16/plans/prefill", sub(`"family"`, `"new": 1, "family"`)), nil, []string{"bf16/plans/prefill-q=8,c=2.json", `unknown field "new"`}},
+		{"an unknown weights field", on("bf16/weights", sub(`"ways"`, `"new": 1, "ways"`)), nil, []string{"bf16/weights.json", `unknown field "new"`}},
+		{"a plan of another version", on("bf16/plans/prefill", sub(planKind+"\x01", planKind+"\x02")), nil, []string{"bf16/plans/prefill-q=8,c=2.plan has encoding version 2, this quill reads version 1"}},
+		{"a plan that is a recipe", on("bf16/plans/prefill", sub(planKind, recipeKind)), nil, []string{`bf16/plans/prefill-q=8,c=2.plan does not begin with "quill plan\n"`}},
+		{"a plan that goes on", on("bf16/plans/prefill", func(s string) string { return s + "x" }), nil, []string{"bf16/plans/prefill-q=8,c=2.plan 1 bytes too many"}},
+		{"another architecture", on("config", sub(`:6`, `: 6`)), nil, []string{"config.json of the bundle has fingerprint", "the manifest says"}},
+		{"no hash", on("manifest", sub(`"checkpoint.json"`, `"checkpoint.jso"`)), nil, []string{"checkpoint.json has no hash in manifest.json"}},
+		{"another hash", on("manifest", func(s string) string {
+			i := strings.Index(s, `"checkpoint.json": "`)
+			return s[:i] + strings.Replace(s[i:], `": "`, `": "00`, 1)
+		}), nil, []string{"manifest.json", "has 66 characters"}},
+		{"a hash of nothing", on("manifest", sub(`"entries": {`, `"entries": {"x": "`+strings.Repeat("00", 32)+`",`)), nil, []string{"x is missing"}},
 		{"two values in an entry", on("f32/weights", func(s string) string { return s + "[]" }), nil, []string{"f32/weights.json: more than one"}},
 		{"an entry that is no JSON", on("f32/weights", func(s string) string { return s[:9] }), nil, []string{"f32/weights.json", "unexpected EOF"}},
-		{"a changed recipe", on("recipes/", sub(`"add"`, `"sub"`)), nil, []string{"recipes/", "is damaged: its content has hash"}},
+		{"a changed recipe", on("recipes/", sub("add", "sub")), nil, []string{"recipes/", "is damaged: its content has hash"}},
 		{"a missing plan", func(n string, d []byte) []byte {
-			if n == "bf16/plans/logits-r=2.json" {
+			if n == "bf16/plans/logits-r=2.plan" {
 				return nil
 			}
 			return d
-		}, nil, []string{"bf16/plans/logits-r=2.json is missing"}},
+		}, nil, []string{"bf16/plans/logits-r=2.plan is missing"}},
 		{"a missing manifest", func(n string, d []byte) []byte {
 			if n == "manifest.json" {
 				return nil
@@ -357,7 +383,7 @@ func TestReadBundleRefuses(t *testing.T) {
 			return d
 		}, nil, []string{"the bundle has no recipe"}},
 		{"a stray entry", keep, []string{"../../etc/passwd"}, []string{`"../../etc/passwd" does not belong`}},
-		{"a recipe with another spelling", keep, []string{"recipes/" + strings.Repeat("AB", 32) + ".json"}, []string{"does not belong"}},
+		{"a recipe with another spelling", keep, []string{"recipes/" + strings.Repeat("AB", 32) + ".recipe"}, []string{"does not belong"}},
 		{"an entry twice", keep, []string{"manifest.json"}, []string{`"manifest.json" is there twice`}},
 		{"a null manifest", on("manifest", func(string) string { return "null" }), nil, []string{"format 0"}},
 	} {
@@ -375,41 +401,6 @@ func TestReadBundleRefuses(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = ReadBundle(t.TempDir())
 	require.ErrorContains(t, err, "no regular file")
-}
-
-// A recipe that hashes right but is not spelled canonically would get another
-// hash when written again.
-func TestReadBundleWantsCanonicalRecipes(t *testing.T) {
-	b := tinyBundle(t)
-	r := b.Recipes[b.Sets[0].Plans[0].Steps[0].Launch.Recipe]
-	spaced, err := json.MarshalIndent(r, "", " ")
-	require.NoError(t, err)
-	var z bytes.Buffer
-	z.Write(rezip(t, b, func(n string, d []byte) []byte {
-		if n == recipeName(sumOf(t, r)) {
-			return nil
-		}
-		return d
-	}))
-	data := appendEntry(t, z.Bytes(), recipeName(Sum(spaced)), spaced)
-	_, err = readBundle(bytes.NewReader(data), int64(len(data)))
-	require.ErrorContains(t, err, "is filed under")
-}
-
-func appendEntry(t testing.TB, data []byte, name string, content []byte) []byte {
-	r, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
-	require.NoError(t, err)
-	var out bytes.Buffer
-	w := zip.NewWriter(&out)
-	for _, f := range r.File {
-		require.NoError(t, w.Copy(f))
-	}
-	e, err := w.Create(name)
-	require.NoError(t, err)
-	_, err = e.Write(content)
-	require.NoError(t, err)
-	require.NoError(t, w.Close())
-	return out.Bytes()
 }
 
 // Entries that unpack to more than they should stop early.
@@ -450,10 +441,10 @@ func TestReadBundleDamage(t *testing.T) {
 // The fuzzer changes either the file itself (entry 0) or, since a checksum
 // guards every entry, the content of one entry.
 func FuzzReadBundle(f *testing.F) {
-	whole, err := os.ReadFile(write(f, tinyBundle(f)))
+	path := write(f, tinyBundle(f))
+	whole, err := os.ReadFile(path)
 	require.NoError(f, err)
-	z, err := zip.NewReader(bytes.NewReader(whole), int64(len(whole)))
-	require.NoError(f, err)
+	z := openZip(f, path)
 	f.Add(uint8(0), whole)
 	f.Add(uint8(0), whole[:len(whole)/2])
 	var names []string
@@ -481,17 +472,21 @@ func FuzzReadBundle(f *testing.F) {
 }
 
 // rebuild is a bundle with the content of entry i replaced; a recipe is filed
-// under its new hash.
+// under its new hash, and the manifest has that of another entry.
 func rebuild(t testing.TB, names []string, contents [][]byte, i int, data []byte) []byte {
+	now := map[string][]byte{}
+	for j, name := range names {
+		now[name] = contents[j]
+	}
+	old := now[names[i]]
+	now[names[i]] = data
+	rehash(now, old, data)
 	var out bytes.Buffer
 	w := zip.NewWriter(&out)
-	for j, name := range names {
-		content := contents[j]
-		if j == i {
-			content = data
-			if strings.HasPrefix(name, recipeDir+"/") {
-				name = recipeName(Sum(data))
-			}
+	for _, name := range names {
+		content := now[name]
+		if name == names[i] && strings.HasPrefix(name, recipeDir+"/") {
+			name = recipeName(Sum(data))
 		}
 		e, err := w.CreateHeader(&zip.FileHeader{Name: name})
 		require.NoError(t, err)
@@ -500,4 +495,10 @@ func rebuild(t testing.TB, names []string, contents [][]byte, i int, data []byte
 	}
 	require.NoError(t, w.Close())
 	return out.Bytes()
+}
+
+// A bundle that an older quill wrote is refused by its format, whatever else it holds.
+func TestReadBundleOfAnOlderFormat(t *testing.T) {
+	_, err := ReadBundle("testdata/format-1.quill")
+	require.EqualError(t, err, "bundle testdata/format-1.quill: has format 1 (written by quill \"0.1.0\"), this quill reads format 2: compile the deployment again with this quill, or use the other one")
 }

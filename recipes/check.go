@@ -21,6 +21,9 @@ func (b *Bundle) Check() error {
 	if m := &b.Manifest.Model; m.ValidVocab < 1 || m.ValidVocab > m.Vocab || m.Vocab > math.MaxInt32 {
 		return fmt.Errorf("model: %d valid ids in a vocabulary of %d", m.ValidVocab, m.Vocab)
 	}
+	if err := b.checkArchitecture(); err != nil {
+		return err
+	}
 	if w := b.Manifest.Model.Window; w < 0 || w > maxTokens {
 		return fmt.Errorf("model: window is %d, want 0 to %d", w, maxTokens)
 	}
@@ -91,17 +94,24 @@ func (d *Deployment) Check() error {
 // BlocksFor is the number of blocks that hold n tokens.
 func (d *Deployment) BlocksFor(n int) int { return (n + d.BlockSize - 1) / d.BlockSize }
 
+func (b *Bundle) checkArchitecture() error {
+	have, err := Fingerprint(b.Architecture)
+	if err != nil {
+		return fmt.Errorf("%s of the bundle: %w", architectureName, err)
+	}
+	if want := b.Manifest.Model.Fingerprint; have != want {
+		return fmt.Errorf("%s of the bundle has fingerprint %s, the manifest says %s", architectureName, have, want)
+	}
+	return nil
+}
+
 func (b *Bundle) checkRecipes() error {
 	for _, h := range sortedHashes(b.Recipes) {
 		r := b.Recipes[h]
 		if r == nil {
 			return fmt.Errorf("recipe %v is nil", h)
 		}
-		enc, err := r.Encode()
-		if err != nil {
-			return fmt.Errorf("recipe %v: %w", h, err)
-		}
-		if sum := Sum(enc); sum != h {
+		if sum := r.Hash(); sum != h {
 			return fmt.Errorf("recipe %s has hash %v but is filed under %v", r.Name, sum, h)
 		}
 		if err := r.Check(); err != nil {

@@ -308,7 +308,7 @@ func TestPackedMismatch(t *testing.T) {
 		edit func(b *Bundle, s *Set)
 		want string
 	}{
-		{func(b *Bundle, _ *Set) { b.Manifest.Model.Fingerprint = "def" }, "they were packed for model fingerprint abc, the bundle has def"},
+		{func(b *Bundle, _ *Set) { b.Manifest.Model.Fingerprint = "def" }, "they were packed for model fingerprint " + p.Header.Model + ", the bundle has def"},
 		{func(_ *Bundle, s *Set) { s.Info.Precision = "f32" }, "they were packed for precision bf16, the bundle has f32"},
 		{func(b *Bundle, _ *Set) { b.Manifest.Deployment.TensorParallel = 4 }, "they were packed for tensor_parallel 2, the bundle has 4"},
 		{func(_ *Bundle, s *Set) { s.Weights[0].Offset = 128 }, "they were packed for weights map " + p.Header.Weights.String() + ", the bundle has "},
@@ -454,7 +454,7 @@ func TestPackErrorOfFullDisk(t *testing.T) {
 func FuzzPackHeader(f *testing.F) {
 	b := tinyBundle(f)
 	h := PackHeader{
-		Format: PackVersion, Model: "abc", Precision: "bf16", TensorParallel: 2, Weights: b.Sets[0].hash(),
+		Format: PackVersion, Model: b.Manifest.Model.Fingerprint, Precision: "bf16", TensorParallel: 2, Weights: b.Sets[0].hash(),
 		All: true, Bytes: 2 * PackAlign, SHA256: strings.Repeat("0", 64), Runs: []Run{{Bytes: 72, Copies: 2}},
 	}
 	require.NoError(f, h.CheckFor(b, &b.Sets[0]))

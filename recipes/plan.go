@@ -30,27 +30,27 @@ func Buffers() []Buffer { return []Buffer{Weights, KV, Conv, Arena, Carry} }
 // Plan is what one bucket executes: its steps in order. Every rank executes
 // the same plan.
 type Plan struct {
-	Bucket  Bucket `json:"bucket"`
-	Family  string `json:"family"`
-	Inputs  []IO   `json:"inputs"`
-	Outputs []IO   `json:"outputs"`
-	Steps   []Step `json:"steps"`
+	Bucket  Bucket
+	Family  string
+	Inputs  []IO
+	Outputs []IO
+	Steps   []Step
 	// ArenaBytes is what the plan needs of the arena, inputs and outputs included.
-	ArenaBytes int64 `json:"arena_bytes"`
+	ArenaBytes int64
 	// LayerBytes are the last ones of ArenaBytes, for values of several layers that a
 	// step keeps at once: all else does not grow with the number of layers. Decoding
 	// has the history of all short convolutions there, their sums over it and their
 	// new rows.
-	LayerBytes int64 `json:"layer_bytes"`
+	LayerBytes int64
 }
 
 // IO is a tensor that the runtime writes before or reads after a plan, at a
 // byte offset of the arena. Dims are fastest first.
 type IO struct {
-	Name   string     `json:"name"`
-	DType  dtype.Type `json:"dtype"`
-	Dims   []int64    `json:"dims"`
-	Offset int64      `json:"offset"`
+	Name   string
+	DType  dtype.Type
+	Dims   []int64
+	Offset int64
 }
 
 // Elems is the number of elements.
@@ -67,26 +67,26 @@ func (io *IO) Bytes() int64 { return io.Elems() * int64(io.DType.Size()) }
 
 // Step is either a launch or a collective.
 type Step struct {
-	Launch     *Launch     `json:"launch,omitempty"`
-	Collective *Collective `json:"collective,omitempty"`
+	Launch     *Launch
+	Collective *Collective
 }
 
 // Launch runs a recipe with one address per section, in the order of the
 // recipe's sections.
 type Launch struct {
-	Recipe   Hash      `json:"recipe"`
-	Bindings []Binding `json:"bindings"`
+	Recipe   Hash
+	Bindings []Binding
 	// Label says what the launch is, for traces and errors: "layer 3 attention".
-	Label string `json:"label,omitempty"`
+	Label string
 	// Break says why the launch is not one with the launch before it, where no
 	// collective is between them.
-	Break string `json:"break,omitempty"`
+	Break string
 }
 
 // Binding is a byte offset in one of the rank's buffers.
 type Binding struct {
-	Buffer Buffer `json:"buffer"`
-	Offset int64  `json:"offset"`
+	Buffer Buffer
+	Offset int64
 }
 
 // CollectiveKind is the kind of a collective.
@@ -101,12 +101,12 @@ const (
 
 // Collective moves Count elements a rank between arena ranges of all ranks.
 type Collective struct {
-	Kind  CollectiveKind `json:"kind"`
-	DType dtype.Type     `json:"dtype"`
-	Count int64          `json:"count"` // elements each rank contributes
-	In    int64          `json:"in"`    // byte offset in the arena
-	Out   int64          `json:"out"`
-	Label string         `json:"label,omitempty"`
+	Kind  CollectiveKind
+	DType dtype.Type
+	Count int64 // elements each rank contributes
+	In    int64 // byte offset in the arena
+	Out   int64
+	Label string
 }
 
 // Weight says what fills one slot of a rank's weights buffer: a part of a

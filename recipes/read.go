@@ -11,12 +11,12 @@ import (
 	"os"
 	"strings"
 
-	"github.com/klauspost/compress/flate"
+	"github.com/klauspost/compress/zstd"
 )
 
 // Bounds on what reading a bundle may take, whatever its directory claims: an
 // entry, the number of entries, and all of them together in relation to the
-// file (JSON as quill writes it shrinks by a factor of 10 to 40).
+// file (entries as quill writes them shrink by a factor of 3 to 40).
 const (
 	maxEntry    = 64 << 20
 	maxEntries  = 1 << 17
@@ -26,8 +26,8 @@ const (
 )
 
 // ReadBundle reads and checks a bundle. A bundle comes from elsewhere and is
-// not trusted: sizes are capped, every recipe must be what its name says, and
-// what Check finds is an error. Errors name the file and the entry.
+// not trusted: sizes are capped, every entry must have the hash that the manifest or
+// its name says, and what Check finds is an error. Errors name the file and the entry.
 func ReadBundle(path string) (*Bundle, error) {
 	f, err := os.Open(path)
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
@@ -59,6 +59,9 @@ func readBundle(r io.ReaderAt, size int64) (*Bundle, error) {
 	if err := a.manifest(&b.Manifest); err != nil {
 		return nil, err
 	}
+	if b.Architecture, _, err = a.read(architectureName); err != nil {
+		return nil, err
+	}
 	if err := a.json(checkpointName, &b.Checkpoint); err != nil {
 		return nil, err
 	}
@@ -87,6 +90,7 @@ func readBundle(r io.ReaderAt, size int64) (*Bundle, error) {
 type archive struct {
 	order  []*zip.File
 	files  map[string]*zip.File
+	hashes map[string]Hash // of entries that are not named by theirs
 	taken  map[string]bool
 	budget int64 // bytes that may still be unpacked
 }
@@ -99,7 +103,7 @@ func openArchive(r io.ReaderAt, size int64) (*archive, error) {
 	if len(z.File) > maxEntries {
 		return nil, fmt.Errorf("%d entries, at most %d are read", len(z.File), maxEntries)
 	}
-	z.RegisterDecompressor(zip.Deflate, flate.NewReader)
+	z.RegisterDecompressor(zstd.ZipMethodWinZip, zstd.ZipDecompressor(zstd.WithDecoderMaxMemory(2*maxEntry), zstd.WithDecoderLowmem(true)))
 	a := &archive{
 		order:  z.File,
 		files:  make(map[string]*zip.File, len(z.File)),
@@ -115,8 +119,8 @@ func openArchive(r io.ReaderAt, size int64) (*archive, error) {
 	return a, nil
 }
 
-// read unpacks an entry and verifies its checksum.
-func (a *archive) read(name string) ([]byte, error) {
+// unpack gives the content of an entry, with its checksum verified.
+func (a *archive) unpack(name string) ([]byte, error) {
 	f := a.files[name]
 	if f == nil {
 		return nil, fmt.Errorf("%s is missing", name)
@@ -139,8 +143,24 @@ func (a *archive) read(name string) ([]byte, error) {
 	return data, nil
 }
 
+// read gives the content of an entry of which the manifest has the hash.
+func (a *archive) read(name string) ([]byte, Hash, error) {
+	want, listed := a.hashes[name]
+	data, err := a.unpack(name)
+	if err != nil {
+		return nil, want, err
+	}
+	if !listed {
+		return nil, want, fmt.Errorf("%s has no hash in %s", name, manifestName)
+	}
+	if sum := Sum(data); sum != want {
+		return nil, want, fmt.Errorf("%s is damaged: its content has hash %v, %s says %v", name, sum, manifestName, want)
+	}
+	return data, want, nil
+}
+
 func (a *archive) json(name string, v any) error {
-	data, err := a.read(name)
+	data, _, err := a.read(name)
 	if err != nil {
 		return err
 	}
@@ -164,7 +184,7 @@ func decode(name string, data []byte, v any) error {
 // manifest checks the format before the rest, which another version may spell
 // differently.
 func (a *archive) manifest(m *Manifest) error {
-	data, err := a.read(manifestName)
+	data, err := a.unpack(manifestName)
 	if err != nil {
 		return err
 	}
@@ -179,7 +199,12 @@ func (a *archive) manifest(m *Manifest) error {
 		return fmt.Errorf("has format %d (written by quill %q), this quill reads format %d: compile the deployment again with this quill, or use the other one",
 			v.Format, v.Quill, FormatVersion)
 	}
-	return decode(manifestName, data, m)
+	var w writtenManifest
+	if err := decode(manifestName, data, &w); err != nil {
+		return err
+	}
+	*m, a.hashes = w.Manifest, w.Entries
+	return nil
 }
 
 func (a *archive) set(info SetInfo) (Set, error) {
@@ -188,11 +213,16 @@ func (a *archive) set(info SetInfo) (Set, error) {
 		return s, err
 	}
 	for _, bucket := range info.Plans {
-		var p Plan
-		if err := a.json(planName(info.Precision, bucket), &p); err != nil {
+		name := planName(info.Precision, bucket)
+		data, hash, err := a.read(name)
+		if err != nil {
 			return s, err
 		}
-		s.Plans = append(s.Plans, p)
+		p, err := DecodePlan(data, hash)
+		if err != nil {
+			return s, fmt.Errorf("%s %w", name, err)
+		}
+		s.Plans = append(s.Plans, *p)
 	}
 	return s, nil
 }
@@ -200,23 +230,18 @@ func (a *archive) set(info SetInfo) (Set, error) {
 // recipe adds the recipe of an entry; other entries are passed over.
 func (a *archive) recipe(f *zip.File, to map[Hash]*Recipe) error {
 	hex, ok := strings.CutPrefix(f.Name, recipeDir+"/")
-	hex, suffix := strings.CutSuffix(hex, ".json")
+	hex, suffix := strings.CutSuffix(hex, recipeSuffix)
 	var h Hash
 	if !ok || !suffix || h.UnmarshalText([]byte(hex)) != nil || f.Name != recipeName(h) {
 		return nil
 	}
-	data, err := a.read(f.Name)
+	data, err := a.unpack(f.Name)
 	if err != nil {
 		return err
 	}
-	if sum := Sum(data); sum != h {
-		return fmt.Errorf("%s is damaged: its content has hash %v", f.Name, sum)
+	if to[h], err = DecodeRecipe(data, h); err != nil {
+		return fmt.Errorf("%s %w", f.Name, err)
 	}
-	r := new(Recipe)
-	if err := decode(f.Name, data, r); err != nil {
-		return err
-	}
-	to[h] = r
 	return nil
 }
 
@@ -225,6 +250,11 @@ func (a *archive) leftover() error {
 	for _, f := range a.order {
 		if !a.taken[f.Name] {
 			return fmt.Errorf("%q does not belong into a bundle", f.Name)
+		}
+	}
+	for name := range a.hashes {
+		if a.files[name] == nil {
+			return fmt.Errorf("%s is missing", name)
 		}
 	}
 	return nil

@@ -6,14 +6,13 @@
 //	weights  where each checkpoint tensor goes in a rank's weights buffer
 //	bundle   one file with all of them and a manifest
 //
-// Nodes are named by Synapse GUID with operands in Synapse's order, dimensions
+// Recipes and plans have one encoding, in bytes (encode.go). Nodes are named by Synapse GUID with operands in Synapse's order, dimensions
 // fastest first and parameters as named typed fields.
 package recipes
 
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 
 	"quill/recipes/dtype"
@@ -22,19 +21,19 @@ import (
 // Recipe is the static program of one segment at one bucket. Nodes execute in
 // order; a node reads only tensors that are persistent or written before it.
 type Recipe struct {
-	Name     string    `json:"name"`
-	Sections []Section `json:"sections"`
-	Tensors  []Tensor  `json:"tensors"`
-	Nodes    []Node    `json:"nodes"`
+	Name     string
+	Sections []Section
+	Tensors  []Tensor
+	Nodes    []Node
 }
 
 // Section is one contiguous device range that a launch binds an address to.
 type Section struct {
-	Name string `json:"name"`
+	Name string
 	// Buffer is the device buffer a launch takes the range from.
-	Buffer Buffer `json:"buffer"`
+	Buffer Buffer
 	// Size is the number of bytes of the range that the recipe touches.
-	Size int64 `json:"size"`
+	Size int64
 }
 
 // Workspace as a tensor's section marks a tensor that lives only inside its
@@ -48,11 +47,11 @@ const Absent = -1
 // tensors of one section may overlap: a state before and after its update has
 // the same section, offset and dims.
 type Tensor struct {
-	Name    string     `json:"name"`
-	DType   dtype.Type `json:"dtype"`
-	Dims    []int64    `json:"dims"`
-	Section int        `json:"section"`          // index into Sections, or Workspace
-	Offset  int64      `json:"offset,omitempty"` // bytes from the section's start
+	Name    string
+	DType   dtype.Type
+	Dims    []int64
+	Section int   // index into Sections, or Workspace
+	Offset  int64 // bytes from the section's start
 }
 
 // Elems is the number of elements.
@@ -69,24 +68,24 @@ func (t *Tensor) Bytes() int64 { return t.Elems() * int64(t.DType.Size()) }
 
 // Node is one Synapse node.
 type Node struct {
-	Name string `json:"name"`
-	GUID string `json:"guid"`
-	In   []int  `json:"in"` // tensor indices or Absent
-	Out  []int  `json:"out"`
+	Name string
+	GUID string
+	In   []int // tensor indices or Absent
+	Out  []int
 	// Params is the node's parameter structure, nil where it takes none.
-	Params *Params `json:"params,omitempty"`
+	Params *Params
 	// After lists nodes that must finish first though no tensor connects them
 	// (reads of a state before its update in place).
-	After []int `json:"after,omitempty"`
+	After []int
 	// Origin names the model op this node comes from.
-	Origin string `json:"origin,omitempty"`
+	Origin string
 }
 
 // Params is a parameter structure by field name; the target profile knows the
 // structure's byte layout.
 type Params struct {
-	Struct string  `json:"struct"`
-	Fields []Field `json:"fields"`
+	Struct string
+	Fields []Field
 }
 
 // FieldType is the type of one field.
@@ -107,11 +106,11 @@ const (
 // Field is one named value. Integer fields and integer arrays use Ints, f32
 // fields Float, enum fields (and flag sets, joined by |) Sym.
 type Field struct {
-	Name  string    `json:"name"`
-	Type  FieldType `json:"type"`
-	Ints  []int64   `json:"ints,omitempty"`
-	Float float32   `json:"float,omitempty"`
-	Sym   string    `json:"sym,omitempty"`
+	Name  string
+	Type  FieldType
+	Ints  []int64
+	Float float32
+	Sym   string
 }
 
 // Int is the first integer of a field; ok is false when there is none.
@@ -233,9 +232,6 @@ func (h *Hash) UnmarshalText(b []byte) error {
 	_, err := hex.Decode(h[:], b)
 	return err
 }
-
-// Encode writes the canonical bytes of a recipe.
-func (r *Recipe) Encode() ([]byte, error) { return json.Marshal(r) }
 
 // Sum is the hash of the canonical bytes.
 func Sum(encoded []byte) Hash { return sha256.Sum256(encoded) }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
 	"math/rand/v2"
@@ -16,33 +17,45 @@ import (
 	"strings"
 	"time"
 
-	"github.com/klauspost/compress/flate"
+	"github.com/klauspost/compress/zstd"
 )
 
 // The entries of a bundle. Sets lie in folders named by their precision.
 const (
-	manifestName   = "manifest.json"
-	checkpointName = "checkpoint.json"
-	weightsName    = "weights.json"
-	planDir        = "plans"
-	recipeDir      = "recipes"
+	manifestName     = "manifest.json"
+	architectureName = "config.json"
+	checkpointName   = "checkpoint.json"
+	weightsName      = "weights.json"
+	planDir          = "plans"
+	planSuffix       = ".plan"
+	recipeDir        = "recipes"
+	recipeSuffix     = ".recipe"
 )
 
-// flateLevel is the compression of all entries but the manifest. The module
+// zstdLevel is the compression of all entries but the manifest. The module
 // pins the compressor, so equal bundles are equal bytes whatever Go builds them.
-const flateLevel = 6
+const zstdLevel = zstd.SpeedBetterCompression
 
 // epoch is the date of every entry, the first that a ZIP can hold: equal bundles
 // are equal bytes whenever they are made.
 var epoch = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// WriteBundle writes a bundle, a ZIP file that any unzip reads:
+// writtenManifest is the manifest as it is written.
+type writtenManifest struct {
+	Manifest
+	// Entries has the SHA-256 of the content of every other entry; recipes are named by
+	// theirs.
+	Entries map[string]Hash `json:"entries"`
+}
+
+// WriteBundle writes a bundle, a ZIP file:
 //
-//	manifest.json                   first, and not compressed
-//	checkpoint.json                 the tensors of the checkpoint
-//	<precision>/weights.json        one folder a set
-//	<precision>/plans/<name>.json   prefill-q=128,c=4.json
-//	recipes/<hash>.json             shared by the sets; canonical bytes
+//	manifest.json                    first, and not compressed
+//	config.json                      the model's architecture, canonical
+//	checkpoint.json                  the tensors of the checkpoint
+//	<precision>/weights.json         one folder a set
+//	<precision>/plans/<bucket>.plan  prefill-q=128,c=4.plan; canonical bytes
+//	recipes/<hash>.recipe            shared by the sets; canonical bytes
 //
 // Equal bundles give equal bytes. The file appears under path whole or not at
 // all: on an error, or when ctx ends, whatever was there before is still there.
@@ -57,58 +70,89 @@ func WriteBundle(ctx context.Context, path string, b *Bundle) error {
 	return nil
 }
 
+// packed is an entry to be written.
+type packed struct {
+	header zip.FileHeader
+	data   []byte // compressed
+}
+
+// packer compresses entries, and keeps the hashes of their contents.
+type packer struct {
+	zstd    *zstd.Encoder
+	entries []packed
+	hashes  map[string]Hash
+}
+
 func writeZip(w io.Writer, b *Bundle) error {
-	z := zip.NewWriter(w)
-	z.RegisterCompressor(zip.Deflate, func(w io.Writer) (io.WriteCloser, error) {
-		return flate.NewWriter(w, flateLevel)
-	})
-	if err := writeEntries(z, b); err != nil {
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstdLevel), zstd.WithEncoderConcurrency(1))
+	if err != nil {
 		return err
+	}
+	p := packer{zstd: enc, hashes: map[string]Hash{}}
+	if err := p.bundle(b); err != nil {
+		return err
+	}
+	z := zip.NewWriter(w)
+	for i := range p.entries {
+		to, err := z.CreateRaw(&p.entries[i].header)
+		if err == nil {
+			_, err = to.Write(p.entries[i].data)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.entries[i].header.Name, err)
+		}
 	}
 	return z.Close()
 }
 
-func writeEntries(z *zip.Writer, b *Bundle) error {
-	if err := writeJSON(z, manifestName, zip.Store, b.manifest()); err != nil {
+// bundle packs all entries. The manifest, which is the first, is known last.
+func (p *packer) bundle(b *Bundle) error {
+	p.entries = make([]packed, 1)
+	if err := p.hashed(architectureName, b.Architecture); err != nil {
 		return err
 	}
-	if err := writeJSON(z, checkpointName, zip.Deflate, b.Checkpoint); err != nil {
+	if err := p.json(checkpointName, b.Checkpoint); err != nil {
 		return err
 	}
 	for i := range b.Sets {
-		if err := writeSet(z, &b.Sets[i]); err != nil {
+		if err := p.set(&b.Sets[i]); err != nil {
 			return err
 		}
 	}
 	for _, h := range sortedHashes(b.Recipes) {
-		enc, err := b.Recipes[h].Encode()
-		if err != nil {
-			return err
-		}
-		if err := writeEntry(z, recipeName(h), zip.Deflate, enc); err != nil {
+		if err := p.add(recipeName(h), zstd.ZipMethodWinZip, b.Recipes[h].Encode()); err != nil {
 			return err
 		}
 	}
-	return nil
+	return p.manifest(b)
 }
 
-// manifest is the manifest as it is written.
-func (b *Bundle) manifest() *Manifest {
-	m := b.Manifest
+func (p *packer) manifest(b *Bundle) error {
+	m := writtenManifest{b.Manifest, p.hashes}
 	m.Format = FormatVersion
 	m.Sets = make([]SetInfo, len(b.Sets))
 	for i := range b.Sets {
 		m.Sets[i] = b.Sets[i].Info
 	}
-	return &m
+	text, err := readable(manifestName, m)
+	if err != nil {
+		return err
+	}
+	if err := p.add(manifestName, zip.Store, text); err != nil {
+		return err
+	}
+	last := len(p.entries) - 1
+	p.entries[0] = p.entries[last]
+	p.entries = p.entries[:last]
+	return nil
 }
 
-func writeSet(z *zip.Writer, s *Set) error {
-	if err := writeJSON(z, s.Info.Precision+"/"+weightsName, zip.Deflate, s.Weights); err != nil {
+func (p *packer) set(s *Set) error {
+	if err := p.json(s.Info.Precision+"/"+weightsName, s.Weights); err != nil {
 		return err
 	}
 	for i := range s.Plans {
-		if err := writeJSON(z, planName(s.Info.Precision, s.Plans[i].Bucket), zip.Deflate, &s.Plans[i]); err != nil {
+		if err := p.hashed(planName(s.Info.Precision, s.Plans[i].Bucket), s.Plans[i].Encode()); err != nil {
 			return err
 		}
 	}
@@ -117,35 +161,50 @@ func writeSet(z *zip.Writer, s *Set) error {
 
 // planName is the entry of a plan.
 func planName(precision string, b Bucket) string {
-	return precision + "/" + planDir + "/" + strings.ReplaceAll(b.String(), "/", "-") + ".json"
+	return precision + "/" + planDir + "/" + strings.ReplaceAll(b.String(), "/", "-") + planSuffix
 }
 
-func recipeName(h Hash) string { return recipeDir + "/" + h.String() + ".json" }
+func recipeName(h Hash) string { return recipeDir + "/" + h.String() + recipeSuffix }
 
-// writeJSON writes an entry to be read by people too.
-func writeJSON(z *zip.Writer, name string, method uint16, v any) error {
+// readable is JSON to be read by people too.
+func readable(name string, v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	if err := enc.Encode(v); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return writeEntry(z, name, method, b.Bytes())
+	return b.Bytes(), nil
 }
 
-// writeEntry refuses what ReadBundle would.
-func writeEntry(z *zip.Writer, name string, method uint16, data []byte) error {
+func (p *packer) json(name string, v any) error {
+	text, err := readable(name, v)
+	if err != nil {
+		return err
+	}
+	return p.hashed(name, text)
+}
+
+// hashed adds an entry whose hash is in the manifest.
+func (p *packer) hashed(name string, data []byte) error {
+	p.hashes[name] = Sum(data)
+	return p.add(name, zstd.ZipMethodWinZip, data)
+}
+
+// add refuses what ReadBundle would.
+func (p *packer) add(name string, method uint16, data []byte) error {
 	if len(data) > maxEntry {
 		return fmt.Errorf("%s: %d bytes are more than the %d an entry may have", name, len(data), maxEntry)
 	}
-	w, err := z.CreateHeader(&zip.FileHeader{Name: name, Method: method, Modified: epoch})
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+	e := packed{zip.FileHeader{
+		Name: name, Method: method, Modified: epoch, CRC32: crc32.ChecksumIEEE(data), UncompressedSize64: uint64(len(data)),
+	}, data}
+	if method == zstd.ZipMethodWinZip {
+		e.data = p.zstd.EncodeAll(data, nil)
 	}
-	if _, err := w.Write(data); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
+	e.header.CompressedSize64 = uint64(len(e.data))
+	p.entries = append(p.entries, e)
 	return nil
 }
 

@@ -192,11 +192,7 @@ func (d *draft) slice(out, in int, axis, begin, end int64) int {
 
 // launch ends a recipe and adds a launch of it.
 func (d *draft) launch() error {
-	enc, err := d.r.Encode()
-	if err != nil {
-		return err
-	}
-	h := recipes.Sum(enc)
+	h := d.r.Hash()
 	d.b.Recipes[h] = d.r
 	l := &recipes.Launch{Recipe: h, Label: d.r.Name}
 	for _, s := range d.r.Sections {

@@ -106,9 +106,8 @@ func TestOpenRefuses(t *testing.T) {
 		}, want: "no logits bucket"},
 		{name: "unloadable recipe", edit: func(b *recipes.Bundle) {
 			r := &recipes.Recipe{Name: "what"}
-			enc, _ := r.Encode()
-			b.Recipes[recipes.Sum(enc)] = r
-			prefill(b).Steps[0].Launch.Recipe = recipes.Sum(enc)
+			b.Recipes[r.Hash()] = r
+			prefill(b).Steps[0].Launch.Recipe = r.Hash()
 		}, want: `plan prefill/q=1,c=0: step 0: launch "all": load: no such recipe what`},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -68,11 +68,9 @@ func simBundle(t testing.TB, l simLimits) (bundle, model string) {
 	}
 	for _, bucket := range l.buckets {
 		r := &recipes.Recipe{Name: bucket.String()}
-		enc, err := r.Encode()
-		require.NoError(t, err)
-		b.Recipes[recipes.Sum(enc)] = r
+		b.Recipes[r.Hash()] = r
 		p := simPlan(bucket, &layout{block: l.block, window: l.window})
-		p.Steps = []recipes.Step{{Launch: &recipes.Launch{Recipe: recipes.Sum(enc), Label: "all"}}}
+		p.Steps = []recipes.Step{{Launch: &recipes.Launch{Recipe: r.Hash(), Label: "all"}}}
 		set.Plans = append(set.Plans, p)
 		set.Info.Plans = append(set.Info.Plans, bucket)
 		set.Info.Bytes[recipes.Arena] = max(set.Info.Bytes[recipes.Arena], p.ArenaBytes)

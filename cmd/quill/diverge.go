@@ -283,7 +283,7 @@ func (o *divergeOptions) lockstep(ctx context.Context, b *recipes.Bundle, stderr
 			return passes.NewManager(passes.Config{Pipeline: p, Params: params})
 		}
 	}
-	law, err := lower.Recompile(ctx, b, set, o.model, opt)
+	law, err := lower.Recompile(ctx, b, set, opt)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", o.bundle, err)
 	}

@@ -343,11 +343,7 @@ func tamper(t *testing.T, b *recipes.Bundle, precision string, phase recipes.Pha
 				if at.Source == "" || at.Layer < 2 && !c.first || !c.change(r, n) || r.Check() != nil {
 					continue
 				}
-				data, err := r.Encode()
-				if err != nil {
-					t.Fatal(err)
-				}
-				h := recipes.Sum(data)
+				h := r.Hash()
 				b.Recipes[h] = r
 				step.Launch.Recipe = h
 				dropUnused(b)
@@ -361,12 +357,8 @@ func tamper(t *testing.T, b *recipes.Bundle, precision string, phase recipes.Pha
 
 func cloneRecipe(t *testing.T, r *recipes.Recipe) *recipes.Recipe {
 	t.Helper()
-	data, err := r.Encode()
+	c, err := recipes.DecodeRecipe(r.Encode(), r.Hash())
 	if err != nil {
-		t.Fatal(err)
-	}
-	c := new(recipes.Recipe)
-	if err := json.Unmarshal(data, c); err != nil {
 		t.Fatal(err)
 	}
 	return c

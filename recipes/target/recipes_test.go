@@ -63,7 +63,10 @@ func TestRecipesOfModels(t *testing.T) {
 			b := compile(t, c.text, c.buckets)
 			seen, missing := map[string]bool{}, map[string]bool{}
 			nodes := 0
-			for _, r := range b.Recipes {
+			for h, r := range b.Recipes {
+				again, err := recipes.DecodeRecipe(r.Encode(), h)
+				require.NoError(t, err)
+				require.Equal(t, r, again)
 				for i := range r.Nodes {
 					n := &r.Nodes[i]
 					nodes++

@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -23,19 +22,15 @@ func FuzzLoad(f *testing.F) {
 				c.guid = name
 			}
 			r, _ := c.recipe()
-			if b, err := r.Encode(); err == nil && len(b) < 4000 {
-				f.Add(b)
-			}
+			f.Add(r.Encode())
 		}
 	}
 	for seed := range 4 {
-		if b, err := randomProgram(newGen(uint64(seed))).Encode(); err == nil {
-			f.Add(b)
-		}
+		f.Add(randomProgram(newGen(uint64(seed))).Encode())
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r := new(recipes.Recipe)
-		if json.Unmarshal(b, r) != nil {
+		r, err := recipes.DecodeRecipe(b, recipes.Sum(b))
+		if err != nil {
 			return
 		}
 		d, err := newDevice(1, map[recipes.Buffer]int64{recipes.Arena: 1 << 14, recipes.KV: 1 << 12, recipes.Weights: 1 << 12}, 1)

@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"testing"
 
@@ -14,10 +13,8 @@ import (
 
 // clone copies a recipe through its encoding.
 func clone(t testing.TB, r *recipes.Recipe) *recipes.Recipe {
-	b, err := r.Encode()
+	c, err := recipes.DecodeRecipe(r.Encode(), r.Hash())
 	require.NoError(t, err)
-	c := new(recipes.Recipe)
-	require.NoError(t, json.Unmarshal(b, c))
 	return c
 }
 
