@@ -69,7 +69,7 @@ func (d *recipeDraw) step() {
 	d.values = append(d.values, out)
 }
 
-func drawRecipe(t *rapid.T) *Recipe {
+func drawPlaced(t *rapid.T) *Recipe {
 	d := recipeDraw{T: t}
 	d.r.Sections = []Section{{Name: "state", Buffer: KV, Size: 4 * 24}, {Name: "results", Buffer: Arena}, {Name: "x", Buffer: Arena, Size: 4 * 60}}
 	d.state = d.tensor(0, 4, 3, 2)
@@ -137,7 +137,7 @@ func TestPlaceWorkspace(t *testing.T) {
 	t.Parallel()
 	views := 0
 	rapid.Check(t, func(t *rapid.T) {
-		r := drawRecipe(t)
+		r := drawPlaced(t)
 		p := r.PlaceWorkspace()
 		require.Equal(t, p, r.PlaceWorkspace())
 		require.Zero(t, p.Bytes%Alignment)

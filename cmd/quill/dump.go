@@ -21,7 +21,7 @@ import (
 )
 
 type dumpOptions struct {
-	bundle, bucket, precision, recipe, form, out, profile, model string
+	bundle, bucket, precision, recipe, form, out, profile string
 }
 
 // dumpForms are what --form takes.
@@ -38,8 +38,9 @@ of their first launch, or one recipe.
   --form text  a line a node: operands with type, dims (fastest first), address and,
                in the workspace, first and last node; parameters; order; the op of
                the model that it is from. Layers count from that of the launch.
-  --form qir   the IR that the recipes were lowered from. The bundle's buckets are
-               compiled again, for the config.json of --model; a recipe that then is
+  --form qir   the IR that the recipes were lowered from: the segments, and the
+               function that calls them, which is left out with --recipe. The
+               bundle's buckets are compiled again for it; a recipe that then is
                another one than the bundle's is noted.
   --form json  a collection of Synapse JSON graphs, one a recipe, which the tools of
                the target's software record and compile. Parameters are bytes, as
@@ -56,7 +57,7 @@ wrong usage.`,
 			"quill dump chat.quill --bucket decode/b=1,n=16",
 			"quill dump chat.quill --bucket prefill/q=128,c=0 --form json --profile gaudi2.json -o graphs.json",
 			"quill dump chat.quill --recipe 3fa2b1 --form dot | dot -Tsvg > recipe.svg",
-			"quill dump chat.quill --bucket decode/b=1,n=16 --form qir --model models/chat",
+			"quill dump chat.quill --bucket decode/b=1,n=16 --form qir -o decode.qir",
 		),
 		Args: oneArg("BUNDLE.quill"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -82,7 +83,6 @@ wrong usage.`,
 	f.StringVar(&o.form, "form", dumpForms[0], "form to write: "+strings.Join(dumpForms, ", "))
 	f.StringVarP(&o.out, "output", "o", "", "file to write (default: the standard output)")
 	f.StringVar(&o.profile, "profile", target.Default, "for --form json: the target profile, a name or a file")
-	f.StringVar(&o.model, "model", "", "for --form qir: directory with the model's config.json")
 	return cmd
 }
 
@@ -101,10 +101,6 @@ func (o *dumpOptions) check(cmd *cobra.Command) error {
 		return usagef("--form %q: want %s", o.form, strings.Join(dumpForms, ", "))
 	case given("profile") && o.form != "json":
 		return usagef("--profile is for --form json")
-	case given("model") && o.form != "qir":
-		return usagef("--model is for --form qir")
-	case o.form == "qir" && o.model == "":
-		return usagef("--model is missing: --form qir compiles again, for the config.json in that directory")
 	}
 	if o.out != "" {
 		return checkOutput("-o", o.out, o.bundle, o.profile)
@@ -259,7 +255,7 @@ func (o *dumpOptions) qir(ctx context.Context, b *recipes.Bundle, l *dump.Listin
 		return nil, fmt.Errorf("%s: %w", o.bundle, err)
 	}
 	var text bytes.Buffer
-	fmt.Fprintf(&text, "; %s of %s, compiled again with the passes %s\n", l.Name, o.bundle, b.Manifest.Compiled.Passes)
+	fmt.Fprintf(&text, "; %s, compiled again with the passes %s\n", l.Name, b.Manifest.Compiled.Passes)
 	m := *made.Module
 	m.Funcs = nil
 	for i := range l.Entries {
@@ -288,7 +284,7 @@ func (o *dumpOptions) qir(ctx context.Context, b *recipes.Bundle, l *dump.Listin
 func (o *dumpOptions) recompile(ctx context.Context, b *recipes.Bundle, u *dump.Use, stderr io.Writer) (made *lower.Planned, err error) {
 	m := newMeter(stderr, "compiling", func(n int64) string { return fmt.Sprint(n) })
 	defer m.close()
-	_, err = lower.Recompile(ctx, b, u.Set, o.model, lower.Options{
+	_, err = lower.Recompile(ctx, b, u.Set, lower.Options{
 		Progress: func(done, total int, what string) { m.update(int64(done), int64(total), what) },
 		Planned: func(_ string, p *lower.Planned) {
 			if p.Plan.Bucket == u.Plan.Bucket {
