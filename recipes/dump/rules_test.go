@@ -57,8 +57,11 @@ func unordered(r *recipes.Recipe) string {
 	}
 	for s, list := range by {
 		for _, w := range list {
+			if !w.written {
+				continue
+			}
 			for _, a := range list {
-				if !w.written || a.node == w.node || a.hi <= w.lo || w.hi <= a.lo {
+				if a.node == w.node || a.hi <= w.lo || w.hi <= a.lo {
 					continue
 				}
 				first, second := min(a.node, w.node), max(a.node, w.node)
