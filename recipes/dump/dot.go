@@ -38,7 +38,7 @@ func colourOf(n *recipes.Node) string {
 func (l *Listing) Dot() []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "digraph %s {\n", quote(l.Name))
-	b.WriteString("graph [fontname=Helvetica, compound=true];\nnode [fontname=Helvetica, shape=box, style=filled, fillcolor=white];\nedge [fontname=Helvetica, fontsize=9];\n")
+	b.WriteString("graph [fontname=Helvetica];\nnode [fontname=Helvetica, shape=box, style=filled, fillcolor=white];\nedge [fontname=Helvetica, fontsize=9];\n")
 	for _, c := range colours {
 		fmt.Fprintf(&b, "// %s: %s\n", c.colour, c.kind)
 	}

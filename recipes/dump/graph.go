@@ -94,7 +94,10 @@ func (e *Entry) graph(b *bytes.Buffer, id int, p *target.Profile) error {
 	r := e.Recipe
 	head := line(graphHead{Name: e.ID(), RecipeID: id, Attributes: map[string]int{"GRAPH_ATTRIBUTE_INFERENCE": 1}})
 	fmt.Fprintf(b, "\n%s,\n\"nodes\": [", bytes.TrimSuffix(head, []byte("}")))
-	if err := uniqueNames(r); err != nil {
+	if err := checkNames(r); err != nil {
+		return err
+	}
+	if err := checkProducers(r); err != nil {
 		return err
 	}
 	list := func(n int, of func(i int) (any, error)) error {
@@ -123,9 +126,9 @@ func (e *Entry) graph(b *bytes.Buffer, id int, p *target.Profile) error {
 	return nil
 }
 
-// uniqueNames checks what tools go by: the target refuses a name that is there twice, and
+// checkNames checks what tools go by: the target refuses a name that is there twice, and
 // "" is an operand that is absent.
-func uniqueNames(r *recipes.Recipe) error {
+func checkNames(r *recipes.Recipe) error {
 	once := func(what string, n int, name func(i int) string) error {
 		seen := make(map[string]int, n)
 		for i := range n {
@@ -143,6 +146,21 @@ func uniqueNames(r *recipes.Recipe) error {
 		return err
 	}
 	return once("node", len(r.Nodes), func(i int) string { return r.Nodes[i].Name })
+}
+
+// checkProducers checks that no tensor is the result of two nodes, which the target
+// refuses.
+func checkProducers(r *recipes.Recipe) error {
+	by := map[int]string{}
+	for i := range r.Nodes {
+		for _, t := range r.Nodes[i].Out {
+			if first, ok := by[t]; ok {
+				return fmt.Errorf("recipe %s: tensor %s has two producers, %s and %s", r.Name, r.Tensors[t].Name, first, r.Nodes[i].Name)
+			}
+			by[t] = r.Nodes[i].Name
+		}
+	}
+	return nil
 }
 
 func newGraphNode(r *recipes.Recipe, n *recipes.Node, p *target.Profile) (*graphNode, error) {

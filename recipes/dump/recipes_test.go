@@ -25,13 +25,18 @@ func compile(t *testing.T, text, buckets string) *recipes.Bundle {
 	t.Helper()
 	models, err := filepath.Abs("../../testdata")
 	require.NoError(t, err)
-	dir := t.TempDir()
+	return compileIn(t, t.TempDir(), "model: "+models+"/"+text, buckets)
+}
+
+// compileIn makes a bundle of a deployment in a folder.
+func compileIn(t *testing.T, dir, text, buckets string) *recipes.Bundle {
+	t.Helper()
 	if buckets != "" {
 		text += "buckets: {strategy: file, path: buckets.txt}\n"
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "buckets.txt"), []byte(buckets), 0o666))
 	}
 	path := filepath.Join(dir, "deploy.yaml")
-	require.NoError(t, os.WriteFile(path, []byte("model: "+models+"/"+text), 0o666))
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o666))
 	d, err := lower.ReadDeployment(path)
 	require.NoError(t, err)
 	b, _, err := lower.Compile(t.Context(), d, nil)

@@ -13,11 +13,15 @@ import (
 	"quill/recipes"
 )
 
+// legend says how to read a node.
+const legend = `a node: number, ~ if it only says where something is, GUID, results <- operands, (parameters), nodes that finish first; op of the model
+an operand: name:type{dims, fastest first}@section+byte, in the workspace (ws) [first-last node]; – is absent`
+
 // Text writes a listing as lines: the steps of the plan, if there is one, then recipe by
 // recipe its sections and its nodes in order.
 func (l *Listing) Text() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s: %s\n", l.Name, l.summary())
+	fmt.Fprintf(&b, "%s: %s\n%s\n", l.Name, l.summary(), legend)
 	if l.Plan != nil {
 		l.steps(&b)
 	}
@@ -134,10 +138,10 @@ func (l *listed) write(b *bytes.Buffer) {
 			fmt.Fprintf(t, "%s\t%s\n", name, line)
 		}
 		compute := l.computing()
-		fmt.Fprintf(t, "nodes\t%d, %d compute or copy, %d (~) only say where something is\n", len(r.Nodes), compute, len(r.Nodes)-compute)
+		fmt.Fprintf(t, "nodes\t%d, %d compute or copy, %d (~) do not\n", len(r.Nodes), compute, len(r.Nodes)-compute)
 		stored, inside, untouched := l.counts()
 		fmt.Fprintf(t, "tensors\t%d: %d in sections, %d in the workspace, %d that no node touches\n", len(r.Tensors), stored, inside, untouched)
-		fmt.Fprintf(t, "workspace\t%d bytes (ws), as liveness places it; first and last node of a tensor in it are in brackets\n", l.place.Bytes)
+		fmt.Fprintf(t, "workspace\t%d bytes, as liveness places it\n", l.place.Bytes)
 	})
 	b.WriteString("\n")
 	table(b, "  ", func(t *tabwriter.Writer) {
