@@ -172,5 +172,5 @@ func (c *setCheck) run() error {
 			return fmt.Errorf("plan %v: %w", p.Bucket, err)
 		}
 	}
-	return nil
+	return c.flow()
 }
