@@ -76,7 +76,7 @@ func TestWeightsMapIsComplete(t *testing.T) {
 			require.True(t, !have[w.Tensor] || twice, "%s is loaded twice", w.Tensor)
 			have[w.Tensor] = true
 		}
-		require.True(t, w.Part > 1 || w.Offset%alignment == 0)
+		require.True(t, w.Part > 1 || w.Offset%recipes.Alignment == 0)
 	}
 	for _, c := range b.Checkpoint {
 		require.True(t, have[c.Name], "%s is never loaded", c.Name)

@@ -155,7 +155,7 @@ func (l *layout) stateRun(r run) error {
 		if err != nil {
 			return err
 		}
-		if l.states[p.Name] != nil || n%alignment != 0 {
+		if l.states[p.Name] != nil || n%recipes.Alignment != 0 {
 			return nil
 		}
 	}
@@ -207,7 +207,7 @@ func (l *layout) weightRun(r run, launch func() *group) ([]*place, error) {
 		w.Part = i + 1
 		l.list = append(l.list, weightSlot{w, places[i]})
 	}
-	to.size = align(end)
+	to.size = recipes.Align(end)
 	l.runs[key] = places
 	return places, nil
 }
@@ -232,7 +232,7 @@ func (l *layout) newGroup(b recipes.Buffer) *group {
 
 func (g *group) add(bytes int64) *place {
 	p := &place{g, g.size}
-	g.size = align(g.size + bytes)
+	g.size = recipes.Align(g.size + bytes)
 	return p
 }
 

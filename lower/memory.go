@@ -1,50 +1,21 @@
 package lower
 
-import "slices"
+import "quill/recipes"
 
-// alignment is the device's address alignment in bytes.
-const alignment = 128
-
-func align(n int64) int64 { return (n + alignment - 1) / alignment * alignment }
-
-// interval is a buffer that lives from one step to another, both inclusive.
+// interval is a place in the arena that lives from one op of the entry to another, both
+// inclusive.
 type interval struct {
-	size        int64
-	first, last int
-	offset      int64
+	recipes.Interval
 	// root marks the place of a value that a launch computes and of which all that lie
 	// there are parts.
 	root bool
 }
 
-// placeIntervals gives every interval an offset at or above base such that
-// intervals alive at the same time do not overlap; it returns the end of the
-// highest. Largest first, lowest fitting offset: near the optimum for the few
-// dozens of values that cross segments.
+// placeIntervals gives intervals their offsets from base and returns where they end.
 func placeIntervals(base int64, list []*interval) int64 {
-	order := slices.Clone(list)
-	slices.SortStableFunc(order, func(a, b *interval) int { return int(b.size - a.size) })
-	end := base
-	var placed []*interval
-	for _, iv := range order {
-		iv.offset = base
-		for _, p := range placed { // sorted by offset
-			if p.last < iv.first || p.first > iv.last {
-				continue
-			}
-			if iv.offset+align(iv.size) <= p.offset {
-				break
-			}
-			iv.offset = max(iv.offset, p.offset+align(p.size))
-		}
-		i, _ := slices.BinarySearchFunc(placed, iv, func(a, b *interval) int {
-			if a.offset <= b.offset {
-				return -1
-			}
-			return 1
-		})
-		placed = slices.Insert(placed, i, iv)
-		end = max(end, iv.offset+align(iv.size))
+	all := make([]*recipes.Interval, len(list))
+	for i, iv := range list {
+		all[i] = &iv.Interval
 	}
-	return end
+	return recipes.PlaceIntervals(base, all)
 }

@@ -80,7 +80,7 @@ func (p *planner) arena() error {
 		}
 		p.values[prm.Value] = &recipes.Binding{Buffer: recipes.Arena, Offset: end}
 		p.plan.Inputs = append(p.plan.Inputs, hostIO(prm.Name, prm.Value.Type, end))
-		end = align(end + n)
+		end = recipes.Align(end + n)
 	}
 	ivs, err := p.intervals()
 	if err != nil {
@@ -91,7 +91,7 @@ func (p *planner) arena() error {
 	p.plan.ArenaBytes = placeIntervals(end, ofLayers)
 	p.plan.LayerBytes = p.plan.ArenaBytes - end
 	for v, iv := range ivs.of {
-		p.values[v] = &recipes.Binding{Buffer: recipes.Arena, Offset: iv.offset + ivs.at[v]}
+		p.values[v] = &recipes.Binding{Buffer: recipes.Arena, Offset: iv.Offset + ivs.at[v]}
 	}
 	p.blocks = ivs.blocks
 	for i, r := range p.entry.Results {
@@ -109,7 +109,7 @@ func (p *planner) arena() error {
 
 func (p *planner) carry(v *ir.Value, bytes int64) {
 	p.values[v] = &recipes.Binding{Buffer: recipes.Carry}
-	p.carryBytes = max(p.carryBytes, align(bytes))
+	p.carryBytes = max(p.carryBytes, recipes.Align(bytes))
 }
 
 func hostIO(name string, t ir.Type, offset int64) recipes.IO {
@@ -184,11 +184,11 @@ func (l *liveness) shareRun(list []*ir.Value) error {
 // an address. root says that they are parts of one value, which then lies there.
 func (l *liveness) block(bytes int64, at map[*ir.Value]int64, root bool) {
 	for v, offset := range at {
-		if l.blocks[v] != nil || offset%alignment != 0 {
+		if l.blocks[v] != nil || offset%recipes.Alignment != 0 {
 			return
 		}
 	}
-	iv := &interval{size: bytes, first: -1, root: root}
+	iv := &interval{Interval: recipes.Interval{Life: recipes.Lifetime{First: -1}, Bytes: bytes}, root: root}
 	for v, offset := range at {
 		l.blocks[v], l.at[v] = iv, offset
 	}
@@ -208,7 +208,7 @@ func (p *planner) intervals() (liveness, error) {
 	for i, o := range p.entry.Ops {
 		for _, a := range o.Args {
 			if iv := live.of[a]; iv != nil {
-				iv.last = i
+				iv.Life.Last = i
 			}
 		}
 		for _, r := range o.Results {
@@ -226,7 +226,7 @@ func (p *planner) intervals() (liveness, error) {
 	}
 	for _, v := range p.entry.Return {
 		if iv := live.of[v]; iv != nil {
-			iv.last = len(p.entry.Ops)
+			iv.Life.Last = len(p.entry.Ops)
 		}
 	}
 	return live, nil
@@ -327,13 +327,13 @@ func (l *liveness) begin(v *ir.Value, i int) error {
 		if err != nil {
 			return err
 		}
-		iv = &interval{size: n, first: -1}
+		iv = &interval{Interval: recipes.Interval{Life: recipes.Lifetime{First: -1}, Bytes: n}}
 	}
-	if iv.first < 0 {
-		iv.first = i
+	if iv.Life.First < 0 {
+		iv.Life.First = i
 		l.list = append(l.list, iv)
 	}
-	iv.last = i
+	iv.Life.Last = i
 	l.of[v] = iv
 	return nil
 }
@@ -436,7 +436,7 @@ func (p *planner) results(s *sectionList, o *ir.Op, seg *synapse.Segment) error 
 			return fmt.Errorf("result %d of @%s has no place", i, callee.Name)
 		case root != nil && block != nil && block.root:
 			seg.Results = append(seg.Results, s.block(block, at.Offset))
-			seg.Inner[root] = s.block(block, block.offset)
+			seg.Inner[root] = s.block(block, block.Offset)
 		default:
 			seg.Results = append(seg.Results, s.value(fmt.Sprintf("out%d", i), *at))
 		}
@@ -506,10 +506,10 @@ func (s *sectionList) value(name string, b recipes.Binding) synapse.Slot {
 func (s *sectionList) block(iv *interval, offset int64) synapse.Slot {
 	i, ok := s.blocks[iv]
 	if !ok {
-		i = s.add(fmt.Sprintf("block%d", len(s.blocks)), recipes.Binding{Buffer: recipes.Arena, Offset: iv.offset}, nil)
+		i = s.add(fmt.Sprintf("block%d", len(s.blocks)), recipes.Binding{Buffer: recipes.Arena, Offset: iv.Offset}, nil)
 		s.blocks[iv] = i
 	}
-	return synapse.Slot{Section: i, Offset: offset - iv.offset}
+	return synapse.Slot{Section: i, Offset: offset - iv.Offset}
 }
 
 // grouped is the section of a group of weights or states.

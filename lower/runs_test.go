@@ -69,7 +69,7 @@ func @f(
 		require.Equal(t, []int{1, 2, 3, 0}, []int{q.Part, k.Part, v.Part, o.Part})
 		require.Equal(t, q.Offset+60, k.Offset, "no gap, though 60 is no multiple of 128")
 		require.Equal(t, q.Offset+80, v.Offset)
-		require.Zero(t, o.Offset%alignment)
+		require.Zero(t, o.Offset%recipes.Alignment)
 		require.Equal(t, 1, q.Copies(2)/2, "a rank has its own queries")
 	}
 	packing := recipes.NewPacking(lay.weightsMap(), 2, func(w *recipes.Weight) bool { return w.Part > 0 })

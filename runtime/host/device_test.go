@@ -134,10 +134,10 @@ func TestWorkspaceGrows(t *testing.T) {
 		return l
 	}
 	small, large := build(4), build(1000)
-	require.EqualValues(t, 64, small.program.workspace)
-	require.EqualValues(t, 4032, large.program.workspace)
+	require.EqualValues(t, 128, small.program.workspace)
+	require.EqualValues(t, 4096, large.program.workspace)
 	for r := range 2 {
-		require.Len(t, d.ranks[r].workspace, 4032)
+		require.Len(t, d.ranks[r].workspace, 4096)
 		m := as[float32](d.Bytes(r, recipes.Arena))
 		for i := range 1000 {
 			m[i] = float32(i + r)

@@ -2,9 +2,11 @@ package host
 
 import "unsafe"
 
-// alignment is the alignment of buffers and of what is placed in a workspace:
-// a cache line, and enough for every element type.
+// alignment is the alignment of buffers and of scratch memory: a cache line, and
+// enough for every element type.
 const alignment = 64
+
+func align[T int | int64](n T) T { return (n + alignment - 1) &^ (alignment - 1) }
 
 // chunk is the number of elements that kernels stage at a time where an
 // operand must be widened or broadcast first.

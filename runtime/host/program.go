@@ -196,7 +196,7 @@ func (p *Program) describe(kind string, nodes []int) UnitInfo {
 
 // layout places the workspace and returns the place of each unit's scratch
 // memory.
-func (p *Program) layout(aliases []alias, plans []plan, private bool) ([]*interval, error) {
+func (p *Program) layout(aliases []alias, plans []plan, private bool) ([]*recipes.Interval, error) {
 	limit := p.device.limit
 	items, owners, err := p.intervals(aliases, plans, limit)
 	if err != nil {
@@ -204,10 +204,12 @@ func (p *Program) layout(aliases []alias, plans []plan, private bool) ([]*interv
 	}
 	if private {
 		for _, it := range items {
-			it.first, it.last = 0, len(p.recipe.Nodes)
+			it.Offset = p.workspace
+			p.workspace += recipes.Align(it.Bytes)
 		}
+	} else {
+		p.workspace = recipes.PlaceIntervals(0, items)
 	}
-	p.workspace = place(items)
 	if p.workspace > limit {
 		return nil, fmt.Errorf("recipe %s: workspace of %d bytes, limit %d", p.recipe.Name, p.workspace, limit)
 	}
@@ -215,7 +217,7 @@ func (p *Program) layout(aliases []alias, plans []plan, private bool) ([]*interv
 		if s := &p.spots[t]; s.space == workspaceSpace {
 			owner, at := root(aliases, t)
 			if owners[owner] != nil {
-				s.at = owners[owner].at + at
+				s.at = owners[owner].Offset + at
 			}
 		}
 	}
@@ -225,12 +227,12 @@ func (p *Program) layout(aliases []alias, plans []plan, private bool) ([]*interv
 // intervals lists what needs workspace memory: first the scratch of each unit,
 // then the tensors that own memory, which are returned by tensor as well. A
 // tensor lives as long as any view of it; what stays inside a unit has none.
-func (p *Program) intervals(aliases []alias, plans []plan, limit int64) (items, owners []*interval, err error) {
+func (p *Program) intervals(aliases []alias, plans []plan, limit int64) (items, owners []*recipes.Interval, err error) {
 	for i := range plans {
 		u := &plans[i]
-		items = append(items, &interval{first: u.at(), last: u.at(), bytes: u.bytes(p.device.crew.size)})
+		items = append(items, &recipes.Interval{Life: recipes.Lifetime{First: u.at(), Last: u.at()}, Bytes: u.bytes(p.device.crew.size)})
 	}
-	owners = make([]*interval, len(aliases))
+	owners = make([]*recipes.Interval, len(aliases))
 	use := func(t, node int) {
 		if t < 0 || p.recipe.Tensors[t].Section != recipes.Workspace {
 			return
@@ -241,10 +243,11 @@ func (p *Program) intervals(aliases []alias, plans []plan, limit int64) (items, 
 			return
 		}
 		if owners[t] == nil {
-			owners[t] = &interval{first: node, bytes: x.Bytes()}
+			owners[t] = &recipes.Interval{Life: recipes.Lifetime{First: node, Last: node}, Bytes: x.Bytes()}
 			items = append(items, owners[t])
 		}
-		owners[t].first, owners[t].last = min(owners[t].first, node), max(owners[t].last, node)
+		life := &owners[t].Life
+		life.First, life.Last = min(life.First, node), max(life.Last, node)
 	}
 	for i := range plans {
 		for _, t := range plans[i].in {
@@ -255,18 +258,18 @@ func (p *Program) intervals(aliases []alias, plans []plan, limit int64) (items, 
 		}
 	}
 	for i, it := range items {
-		if it.bytes > limit {
+		if it.Bytes > limit {
 			what := "a tensor"
 			if i < len(plans) {
 				what = "scratch of " + where(p.recipe, plans[i].at())
 			}
-			return nil, nil, fmt.Errorf("recipe %s: %s takes %d bytes of workspace, limit %d", p.recipe.Name, what, it.bytes, limit)
+			return nil, nil, fmt.Errorf("recipe %s: %s takes %d bytes of workspace, limit %d", p.recipe.Name, what, it.Bytes, limit)
 		}
 	}
 	return items, owners, nil
 }
 
-func (p *Program) addUnit(u *plan, scratch *interval) {
+func (p *Program) addUnit(u *plan, scratch *recipes.Interval) {
 	workspace := len(p.recipe.Sections)
 	slots := func(tensors []int) []slot {
 		s := make([]slot, len(tensors))
@@ -276,7 +279,7 @@ func (p *Program) addUnit(u *plan, scratch *interval) {
 		return s
 	}
 	own := align(int64(u.own))
-	shared := slot{workspace, scratch.at, align(int64(u.scratch))}
+	shared := slot{workspace, scratch.Offset, align(int64(u.scratch))}
 	step := unit{
 		node: u.at(), stages: u.kernel, in: slots(u.in), out: slots(u.out),
 		scratch: shared, own: slot{workspace, shared.at + shared.n, own},

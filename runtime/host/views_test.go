@@ -330,39 +330,3 @@ func randomProgram(g gen) *recipes.Recipe {
 	}
 	return &m.Recipe
 }
-
-// Placed intervals that live together are apart, and placement is a function
-// of its input.
-func TestPlace(t *testing.T) {
-	for seed := range 200 {
-		g := newGen(uint64(seed))
-		var items, again []*interval
-		for range 1 + g.IntN(40) {
-			first := g.IntN(20)
-			it := interval{first: first, last: first + g.IntN(6), bytes: int64(g.IntN(500))}
-			other := it
-			items, again = append(items, &it), append(again, &other)
-		}
-		size := place(items)
-		require.Equal(t, size, place(again))
-		peak := int64(0)
-		for i, a := range items {
-			require.Equal(t, a.at, again[i].at)
-			require.Zero(t, a.at%alignment)
-			require.LessOrEqual(t, a.at+a.bytes, size)
-			for _, b := range items[:i] {
-				if a.first <= b.last && b.first <= a.last {
-					require.False(t, overlap(a.at, a.bytes, b.at, b.bytes))
-				}
-			}
-			sum := int64(0)
-			for _, b := range items {
-				if b.first <= a.first && a.first <= b.last {
-					sum += align(b.bytes)
-				}
-			}
-			peak = max(peak, sum)
-		}
-		require.LessOrEqual(t, size, 2*peak)
-	}
-}
