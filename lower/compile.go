@@ -154,6 +154,8 @@ type compiler struct {
 	planned  func(string, *Planned) // may be nil
 	done     int
 	total    int
+
+	workspaces map[recipes.Hash]int64
 }
 
 // Families captures every family that the buckets need and runs the family stage
@@ -245,7 +247,7 @@ func (c *compiler) set(ctx context.Context, precision string) error {
 		return err
 	}
 	plans := make([]*planner, len(c.buckets))
-	var arena, carry int64
+	var arena, workspace, carry int64
 	for i, b := range c.buckets {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -256,14 +258,15 @@ func (c *compiler) set(ctx context.Context, precision string) error {
 		}
 		plans[i].plan.Family = string(fam)
 		c.emit(plans[i])
-		arena, carry = max(arena, plans[i].plan.ArenaBytes), max(carry, plans[i].carryBytes)
+		arena, workspace = max(arena, plans[i].plan.ArenaBytes), max(workspace, plans[i].plan.WorkspaceBytes)
+		carry = max(carry, plans[i].carryBytes)
 		c.done++
 		if c.progress != nil {
 			c.progress(c.done, c.total, precision+" "+b.String())
 		}
 	}
 	set.Info.Bytes = lay.finish()
-	set.Info.Bytes[recipes.Arena], set.Info.Bytes[recipes.Carry] = arena, carry
+	set.Info.Bytes[recipes.Arena], set.Info.Bytes[recipes.Carry], set.Info.WorkspaceBytes = arena, carry, workspace
 	for _, p := range plans {
 		set.Plans = append(set.Plans, p.finish())
 	}
@@ -289,5 +292,19 @@ func (c *compiler) emit(p *planner) {
 			c.bundle.Recipes[h] = r
 		}
 		p.plan.Steps[p.launches[i]].Launch.Recipe = h
+		p.plan.WorkspaceBytes = max(p.plan.WorkspaceBytes, c.workspace(h, r))
 	}
+}
+
+// workspace is the size of a recipe's workspace, placed once.
+func (c *compiler) workspace(h recipes.Hash, r *recipes.Recipe) int64 {
+	n, ok := c.workspaces[h]
+	if !ok {
+		if c.workspaces == nil {
+			c.workspaces = map[recipes.Hash]int64{}
+		}
+		n = r.PlaceWorkspace().Bytes
+		c.workspaces[h] = n
+	}
+	return n
 }

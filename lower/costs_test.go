@@ -9,7 +9,7 @@ import (
 	"quill/recipes"
 )
 
-func published(t *testing.T, name string) *inkling.Config {
+func published(t testing.TB, name string) *inkling.Config {
 	c, err := inkling.ReadConfig("../testdata/configs/" + name + "/config.json")
 	require.NoError(t, err)
 	return c

@@ -13,6 +13,11 @@ import (
 // compileDeep compiles buckets of Inkling-Small on eight ranks with another number of
 // layers.
 func compileDeep(t *testing.T, layers int, keep func(recipes.Bucket) bool) *recipes.Bundle {
+	return compileDeepWith(t, layers, func(*Deployment) {}, keep)
+}
+
+// compileDeepWith changes the deployment before.
+func compileDeepWith(t *testing.T, layers int, change func(*Deployment), keep func(recipes.Bucket) bool) *recipes.Bundle {
 	t.Helper()
 	cfg := published(t, "inkling-small")
 	cfg.Layers = layers
@@ -22,6 +27,7 @@ func compileDeep(t *testing.T, layers int, keep func(recipes.Bucket) bool) *reci
 	}
 	d := dep(262144, 16, 128, 8192)
 	d.TensorParallel, d.KVBlocks = 8, 2560
+	change(d)
 	all, err := d.buckets()
 	require.NoError(t, err)
 	require.Len(t, all, 251)

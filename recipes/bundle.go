@@ -60,7 +60,10 @@ type SetInfo struct {
 	Precision string `json:"precision"` // "bf16" or "f32"
 	// Bytes is the size of each device buffer of one rank.
 	Bytes map[Buffer]int64 `json:"bytes"`
-	Plans []Bucket         `json:"plans"`
+	// WorkspaceBytes is the largest workspace of its plans, which one rank has beside
+	// its buffers.
+	WorkspaceBytes int64    `json:"workspace_bytes"`
+	Plans          []Bucket `json:"plans"`
 }
 
 // Set is one precision's plans and weights map.

@@ -86,14 +86,15 @@ func tinySet(d dtype.Type, h Hash) Set {
 		Plans: []Plan{
 			{
 				Bucket: prefill, Family: "prefill", ArenaBytes: 512,
-				Inputs: []IO{{Name: "tokens", DType: dtype.I32, Dims: []int64{8}, Offset: 128}},
+				Inputs: []IO{{Name: "tokens", DType: dtype.I32, Dims: []int64{8}, Offset: 128}, {Name: "rows", DType: d, Dims: []int64{4}, Offset: 256}},
 				Steps: []Step{
 					{Launch: &Launch{Recipe: h, Bindings: []Binding{{Weights, 16}, {Arena, 256}}, Label: "layer 0"}},
-					{Collective: &Collective{Kind: AllReduce, DType: dtype.F32, Count: 4, In: 256, Out: 256}},
+					{Collective: &Collective{Kind: AllReduce, DType: d, Count: 4, In: 256 + 4*size, Out: 256 + 4*size}},
 				},
 			},
 			{
 				Bucket: logits, Family: "logits", ArenaBytes: 256,
+				Inputs:  []IO{{Name: "part", DType: dtype.F32, Dims: []int64{8}, Offset: 128}},
 				Outputs: []IO{{Name: "logits", DType: dtype.F32, Dims: []int64{7, 2}}},
 				Steps:   []Step{{Collective: &Collective{Kind: AllGather, DType: dtype.F32, Count: 8, In: 128, Out: 0}}},
 			},

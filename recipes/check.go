@@ -152,6 +152,9 @@ func (c *setCheck) run() error {
 			return fmt.Errorf("buffer %s has %d bytes", b, n)
 		}
 	}
+	if n := info.WorkspaceBytes; n < 0 || n > maxBytes {
+		return fmt.Errorf("the workspace has %d bytes", n)
+	}
 	if err := c.weights(); err != nil {
 		return err
 	}
@@ -172,5 +175,5 @@ func (c *setCheck) run() error {
 			return fmt.Errorf("plan %v: %w", p.Bucket, err)
 		}
 	}
-	return nil
+	return c.flow()
 }

@@ -37,6 +37,9 @@ func (c *setCheck) plan(p *Plan) error {
 	if p.LayerBytes < 0 || p.LayerBytes > p.ArenaBytes {
 		return fmt.Errorf("has %d bytes for values of several layers in its arena of %d", p.LayerBytes, p.ArenaBytes)
 	}
+	if n := c.set.Info.WorkspaceBytes; p.WorkspaceBytes < 0 || p.WorkspaceBytes > n {
+		return fmt.Errorf("needs %d bytes of a workspace of %d", p.WorkspaceBytes, n)
+	}
 	if err := checkIO(p); err != nil {
 		return err
 	}

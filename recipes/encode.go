@@ -96,6 +96,7 @@ func (p *Plan) code(c *coder) {
 	})
 	c.int64(&p.ArenaBytes)
 	c.int64(&p.LayerBytes)
+	c.int64(&p.WorkspaceBytes)
 }
 
 func (b *Bucket) code(c *coder) {

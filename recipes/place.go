@@ -105,8 +105,8 @@ func (t *timeline) meeting(to []*Interval, l Lifetime) []*Interval {
 	return to
 }
 
-// PeakOf is the largest sum of aligned bytes of intervals that live at one moment, which
-// no placement can go below, and the first such moment. Without bytes it is at −1.
+// PeakOf is the largest sum of bytes of intervals that live at one moment, which no
+// placement can go below, and the first such moment. Without bytes it is at −1.
 func PeakOf(list []*Interval) (bytes int64, at int) {
 	type change struct {
 		at    int
@@ -115,8 +115,7 @@ func PeakOf(list []*Interval) (bytes int64, at int) {
 	var changes []change
 	for _, iv := range list {
 		if iv.Bytes > 0 {
-			n := Align(iv.Bytes)
-			changes = append(changes, change{iv.Life.First, n}, change{iv.Life.Last + 1, -n})
+			changes = append(changes, change{iv.Life.First, iv.Bytes}, change{iv.Life.Last + 1, -iv.Bytes})
 		}
 	}
 	// Of one moment, what ends goes first.

@@ -42,6 +42,10 @@ type Plan struct {
 	// has the history of all short convolutions there, their sums over it and their
 	// new rows.
 	LayerBytes int64
+	// WorkspaceBytes is the largest workspace of its recipes as PlaceWorkspace places
+	// them. Launches follow each other, so they use one. It is no buffer that sections
+	// bind to, and what a device places by its own units may be more or less.
+	WorkspaceBytes int64
 }
 
 // IO is a tensor that the runtime writes before or reads after a plan, at a

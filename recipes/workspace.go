@@ -38,8 +38,20 @@ func (r *Recipe) PlaceWorkspace() *Placement {
 	}
 	p.lives(r)
 	p.views(r)
-	owners := make([]*Interval, len(r.Tensors))
-	var list []*Interval
+	owners, list := p.owners(r)
+	p.Bytes = PlaceIntervals(0, list)
+	for t := range r.Tensors {
+		p.Offset[t] = -1
+		if iv := owners[p.Owner[t]]; iv != nil && p.Life[t].First >= 0 {
+			p.Offset[t] = iv.Offset + p.At[t]
+		}
+	}
+	return p
+}
+
+// owners are the tensors that own memory of the workspace, by tensor and in their order.
+func (p *Placement) owners(r *Recipe) (owners, list []*Interval) {
+	owners = make([]*Interval, len(r.Tensors))
 	for t := range r.Tensors {
 		o := p.Owner[t]
 		if r.Tensors[o].Section != Workspace || p.Life[t].First < 0 {
@@ -51,14 +63,7 @@ func (r *Recipe) PlaceWorkspace() *Placement {
 		}
 		owners[o].Life.Last = max(owners[o].Life.Last, p.Life[t].Last)
 	}
-	p.Bytes = PlaceIntervals(0, list)
-	for t := range r.Tensors {
-		p.Offset[t] = -1
-		if iv := owners[p.Owner[t]]; iv != nil && p.Life[t].First >= 0 {
-			p.Offset[t] = iv.Offset + p.At[t]
-		}
-	}
-	return p
+	return owners, list
 }
 
 // lives finds the first and the last node that touches each tensor.

@@ -53,7 +53,10 @@ func bigram(t testing.TB) (bundle, model string, embed, head [][]float32) {
 	fingerprint, err := recipes.Fingerprint(config)
 	require.NoError(t, err)
 
+	arch, err := recipes.Architecture(config)
+	require.NoError(t, err)
 	b := &recipes.Bundle{
+		Architecture: arch,
 		Manifest: recipes.Manifest{
 			Quill: "test", Target: "host",
 			Model: recipes.Model{Fingerprint: fingerprint, Hidden: hidden, Vocab: vocabulary, ValidVocab: valid},
@@ -76,7 +79,7 @@ func bigram(t testing.TB) (bundle, model string, embed, head [][]float32) {
 		Weights: []recipes.Weight{
 			{Tensor: "embed", Ways: 1, DType: dtype.F32, Shape: shape},
 			{Tensor: "head", Ways: ranks, DType: dtype.F32, Shape: []int64{vocabulary / ranks, hidden}, Offset: 512},
-			{Fill: 0.5, Ways: 1, DType: dtype.F32, Shape: []int64{1}, Offset: 768},
+			{Fill: 0.5, Ways: 1, DType: dtype.F32, Shape: []int64{1, 1}, Offset: 768},
 		},
 	}
 	add := func(p recipes.Plan, err error) {

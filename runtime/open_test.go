@@ -75,7 +75,10 @@ func TestOpenRefuses(t *testing.T) {
 		{name: "broken config", model: func(t *testing.T, dir string) {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte("{}"), 0o666))
 		}, want: "config.json has no eos_token_id"},
-		{name: "another model", edit: func(b *recipes.Bundle) { b.Manifest.Model.Fingerprint = "abc" }, want: "the bundle was compiled for abc"},
+		{name: "another model", edit: func(b *recipes.Bundle) {
+			b.Architecture = []byte(`{"eos_token_id":1,"model_type":"other","text_config":{}}`)
+			b.Manifest.Model.Fingerprint, _ = recipes.Fingerprint(b.Architecture)
+		}, want: "the bundle was compiled for d175b2b8"},
 		{name: "no weights", model: func(t *testing.T, dir string) {
 			require.NoError(t, os.Remove(filepath.Join(dir, "model.safetensors")))
 		}, want: "download the checkpoint again"},
@@ -99,7 +102,13 @@ func TestOpenRefuses(t *testing.T) {
 		}, want: "is i32 [0], this runtime makes"},
 		{name: "input type", edit: func(b *recipes.Bundle) { prefill(b).Inputs[0].DType = dtype.I8 }, want: "is i8 ["},
 		{name: "no logits", edit: func(b *recipes.Bundle) { logits(b).Outputs[0].Name = "ids" }, want: "plan logits/r=3: no output logits"},
-		{name: "logits dims", edit: func(b *recipes.Bundle) { logits(b).Outputs[0].Dims = []int64{3, simValid} }, want: "output logits is f32 [3 11], want f32 [11 3]"},
+		{name: "logits dims", edit: func(b *recipes.Bundle) {
+			p := logits(b)
+			p.Outputs[0].Dims = []int64{3, simValid}
+			r, l := simLaunch(p)
+			b.Recipes[r.Hash()] = r
+			p.Steps = []recipes.Step{{Launch: l}}
+		}, want: "output logits is f32 [3 11], want f32 [11 3]"},
 		{name: "no logits bucket", edit: func(b *recipes.Bundle) {
 			s := &b.Sets[0]
 			s.Plans, s.Info.Plans = s.Plans[:1], s.Info.Plans[:1]

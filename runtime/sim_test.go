@@ -46,7 +46,10 @@ func simBundle(t testing.TB, l simLimits) (bundle, model string) {
 	require.NoError(t, err)
 	fingerprint, err := recipes.Fingerprint(config)
 	require.NoError(t, err)
+	arch, err := recipes.Architecture(config)
+	require.NoError(t, err)
 	b := &recipes.Bundle{
+		Architecture: arch,
 		Manifest: recipes.Manifest{
 			Quill: "test",
 			Model: recipes.Model{Fingerprint: fingerprint, Vocab: simVocab, ValidVocab: simValid, Window: l.window},
@@ -67,10 +70,10 @@ func simBundle(t testing.TB, l simLimits) (bundle, model string) {
 		},
 	}
 	for _, bucket := range l.buckets {
-		r := &recipes.Recipe{Name: bucket.String()}
-		b.Recipes[r.Hash()] = r
 		p := simPlan(bucket, &layout{block: l.block, window: l.window})
-		p.Steps = []recipes.Step{{Launch: &recipes.Launch{Recipe: r.Hash(), Label: "all"}}}
+		r, l := simLaunch(&p)
+		b.Recipes[r.Hash()] = r
+		p.Steps = []recipes.Step{{Launch: l}}
 		set.Plans = append(set.Plans, p)
 		set.Info.Plans = append(set.Info.Plans, bucket)
 		set.Info.Bytes[recipes.Arena] = max(set.Info.Bytes[recipes.Arena], p.ArenaBytes)
@@ -91,6 +94,20 @@ func modelDir(t testing.TB, tensors ...safetensors.Tensor) string {
 }
 
 // simPlan lays the inputs of a bucket out, some of them far from each other.
+// simLaunch is a launch that puts a plan's outputs where they are, and does nothing else.
+func simLaunch(p *recipes.Plan) (*recipes.Recipe, *recipes.Launch) {
+	r := &recipes.Recipe{Name: p.Bucket.String()}
+	l := &recipes.Launch{Label: "all"}
+	for i, o := range p.Outputs {
+		r.Sections = append(r.Sections, recipes.Section{Name: o.Name, Buffer: recipes.Arena, Size: o.Bytes()})
+		r.Tensors = append(r.Tensors, recipes.Tensor{Name: o.Name, DType: o.DType, Dims: o.Dims, Section: i})
+		r.Nodes = append(r.Nodes, recipes.Node{Name: o.Name, GUID: "constant_f32", Out: []int{i}})
+		l.Bindings = append(l.Bindings, recipes.Binding{Buffer: recipes.Arena, Offset: o.Offset})
+	}
+	l.Recipe = r.Hash()
+	return r, l
+}
+
 func simPlan(b recipes.Bucket, l *layout) recipes.Plan {
 	p := recipes.Plan{Bucket: b, Family: string(b.Phase), ArenaBytes: 8}
 	for i := range inputTable {

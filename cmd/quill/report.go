@@ -24,6 +24,9 @@ type report struct {
 type setReport struct {
 	Precision string                   `json:"precision"`
 	Bytes     map[recipes.Buffer]int64 `json:"bytes"` // of one rank
+	// WorkspaceBytes is what recipes need beside the buffers, as the compiler estimates it.
+	WorkspaceBytes int64 `json:"workspace_bytes"`
+
 	Weights   weightsReport            `json:"weights"`
 	Recipes   int                      `json:"recipes"`
 	Buckets   []bucketReport           `json:"buckets"`
@@ -63,6 +66,9 @@ type bucketReport struct {
 	ArenaBytes     int64 `json:"arena_bytes"`
 	// LayerBytes are those of the arena for values of several layers.
 	LayerBytes int64 `json:"layer_bytes"`
+	// WorkspaceBytes is the largest workspace of a recipe.
+	WorkspaceBytes int64        `json:"workspace_bytes"`
+	Memory         memoryReport `json:"memory"`
 	// MaskLayers are those that attention of each layer reads, if it has any.
 	MaskLayers []recipes.LayerMasks `json:"mask_layers,omitempty"`
 	// Breaks counts why launches are not one with the one before, by reason.
@@ -111,7 +117,7 @@ func newReport(path string, size int64, b *recipes.Bundle) *report {
 }
 
 func newSetReport(b *recipes.Bundle, s *recipes.Set) setReport {
-	r := setReport{Precision: s.Info.Precision, Bytes: s.Info.Bytes, Weights: newWeightsReport(s.Weights)}
+	r := setReport{Precision: s.Info.Precision, Bytes: s.Info.Bytes, WorkspaceBytes: s.Info.WorkspaceBytes, Weights: newWeightsReport(s.Weights)}
 	used := hashSet{}
 	var names []string // in the order of the plans
 	families := map[string][]*recipes.Plan{}
@@ -203,6 +209,7 @@ func newBucketReport(b *recipes.Bundle, p *recipes.Plan) bucketReport {
 		Launches: w.Launches, Collectives: w.AllReduces + w.AllGathers, AllReduces: w.AllReduces, AllGathers: w.AllGathers,
 		Recipes: len(used), Nodes: w.Nodes, ComputeNodes: w.Compute, Chain: w.Chain,
 		MaskBytesTotal: w.MaskBytes, MaskBytesPeak: w.MaskPeak, MaskLayers: w.MaskLayers, Breaks: w.Breaks, ArenaBytes: p.ArenaBytes, LayerBytes: p.LayerBytes,
+		WorkspaceBytes: p.WorkspaceBytes, Memory: newMemoryReport(b, p),
 	}
 }
 

@@ -12,8 +12,9 @@ import (
 	"quill/recipes"
 )
 
-// print writes the report for people.
-func (r *report) print(w io.Writer) error {
+// print writes the report for people. It shows the memory of a bucket, or of the largest
+// of each family if none is named.
+func (r *report) print(w io.Writer, bucket string) error {
 	var text bytes.Buffer
 	t := table(&text)
 	m, d := &r.Model, &r.Deployment
@@ -31,6 +32,7 @@ func (r *report) print(w io.Writer) error {
 	_ = t.Flush() // a Buffer takes everything
 	for i := range r.Sets {
 		r.Sets[i].print(&text)
+		r.Sets[i].printMemory(&text, bucket)
 	}
 	_, err := w.Write(text.Bytes())
 	return err
@@ -53,6 +55,7 @@ func (s *setReport) print(w io.Writer) {
 	for _, b := range recipes.Buffers() {
 		fmt.Fprintf(t, "  %s\t%d\t%s\n", b, s.Bytes[b], size(s.Bytes[b]))
 	}
+	fmt.Fprintf(t, "  workspace\t%d\t%s\n", s.WorkspaceBytes, size(s.WorkspaceBytes))
 	_ = t.Flush()
 	fmt.Fprintf(w, "\n  weights: %s (%s), from %s, %s\n\n", count(s.Weights.Slots, "slot"),
 		count(s.Weights.Constants, "constant"), count(s.Weights.Tensors, "tensor"), size(s.Weights.Bytes))

@@ -209,12 +209,22 @@ func gatherElementsRule(e *emitter, o *ir.Op, outs []int) error {
 	return nil
 }
 
+// matmulRule makes one flat product of several with one right-hand side: a product for
+// each head uses a quarter of the matrix engine.
 func matmulRule(e *emitter, o *ir.Op, outs []int) error {
-	guid := "batch_gemm"
-	if len(e.dims(outs[0])) == 2 {
-		guid = "gemm"
+	a, b, y, transB := e.arg(o, 0), e.arg(o, 1), outs[0], o.Attr("trans_b").Bool
+	da, db, dy := e.dims(a), e.dims(b), e.dims(y)
+	switch {
+	case len(dy) == 2:
+		e.product("gemm", a, b, y, transB)
+	case slices.ContainsFunc(db[2:], func(n int64) bool { return n != 1 }):
+		e.product("batch_gemm", a, b, y, transB)
+	default:
+		rows := e.r.Tensors[a].Elems() / da[0]
+		flat := e.temp(e.dtype(y), dy[0], rows)
+		e.product("gemm", e.reshape(a, da[0], rows), e.reshape(b, db[0], db[1]), flat, transB)
+		e.node("reshape", nil, []int{flat}, []int{y})
 	}
-	e.product(guid, e.arg(o, 0), e.arg(o, 1), outs[0], o.Attr("trans_b").Bool)
 	return nil
 }
 
