@@ -25,11 +25,15 @@ func (l *Listing) Text() []byte {
 	if l.Plan != nil {
 		l.steps(&b)
 	}
+	all := make([]*listed, len(l.Entries))
 	for i := range l.Entries {
 		b.WriteByte('\n')
-		newListed(&l.Entries[i]).write(&b)
+		all[i] = newListed(&l.Entries[i])
+		all[i].write(&b)
 	}
-	l.totals(&b)
+	if l.Plan != nil {
+		totals(&b, all)
+	}
 	return b.Bytes()
 }
 
@@ -90,14 +94,15 @@ func (l *Listing) steps(b *bytes.Buffer) {
 				l.launch(t, i, s.Launch)
 			} else {
 				c := s.Collective
-				fmt.Fprintf(t, "%d\t%s\t%s\tarena+%#x <- arena+%#x %d %s\n", i, c.Kind, label(c.Label), c.Out, c.In, c.Count, c.DType)
+				fmt.Fprintf(t, "%d\t%s\t%s\tarena+%#x <- arena+%#x %d %s\n", i, c.Kind, orDash(c.Label), c.Out, c.In, c.Count, c.DType)
 			}
 		}
 	})
 	ios("outputs", l.Plan.Outputs)
 }
 
-func label(text string) string {
+// orDash stands for what is empty.
+func orDash(text string) string {
 	if text == "" {
 		return "–"
 	}
@@ -114,7 +119,7 @@ func (l *Listing) launch(t *tabwriter.Writer, step int, launch *recipes.Launch) 
 	if launch.Break != "" {
 		why = "  ; " + launch.Break
 	}
-	fmt.Fprintf(t, "%d\t%s\t%s\t%s%s\n", step, e.ID(), label(launch.Label), strings.Join(parts, " "), why)
+	fmt.Fprintf(t, "%d\t%s\t%s\t%s%s\n", step, e.ID(), orDash(launch.Label), strings.Join(parts, " "), why)
 }
 
 // listed is a recipe with what is written of it.
@@ -178,7 +183,7 @@ func usesText(uses []Use) []string {
 		var steps []string
 		first := i
 		for ; i < len(uses) && uses[i].Plan == uses[first].Plan; i++ {
-			steps = append(steps, fmt.Sprintf("%d (%s)", uses[i].Step, label(uses[i].Launch().Label)))
+			steps = append(steps, fmt.Sprintf("%d (%s)", uses[i].Step, orDash(uses[i].Launch().Label)))
 		}
 		word := "steps"
 		if len(steps) == 1 {
@@ -197,7 +202,7 @@ func boundAt(uses []Use, section int) string {
 			list = append(list, at)
 		}
 	}
-	return label(shorten(list))
+	return orDash(shorten(list))
 }
 
 func (l *listed) computing() int {
@@ -275,7 +280,7 @@ func (l *listed) operands(list []int) string {
 		}
 		parts = append(parts, text)
 	}
-	return label(strings.Join(parts, " "))
+	return orDash(strings.Join(parts, " "))
 }
 
 // address is where a tensor begins and, in the workspace, how long it lives.
@@ -359,8 +364,8 @@ func (l *listed) kinds(b *bytes.Buffer) {
 			other[n.GUID]++
 		}
 	}
-	fmt.Fprintf(b, "  in all    %s\n", label(countText(compute)))
-	fmt.Fprintf(b, "          ~ %s\n", label(countText(other)))
+	fmt.Fprintf(b, "  in all    %s\n", orDash(countText(compute)))
+	fmt.Fprintf(b, "          ~ %s\n", orDash(countText(other)))
 }
 
 func countText(count map[string]int) string {
@@ -371,17 +376,13 @@ func countText(count map[string]int) string {
 	return strings.Join(names, ", ")
 }
 
-// totals adds up what the launches execute.
-func (l *Listing) totals(b *bytes.Buffer) {
-	if l.Plan == nil {
-		return
-	}
+// totals adds up what the launches of a plan execute.
+func totals(b *bytes.Buffer, all []*listed) {
 	nodes, compute, workspace := 0, 0, int64(0)
-	for i := range l.Entries {
-		e := newListed(&l.Entries[i])
-		nodes += len(e.Uses) * len(e.Recipe.Nodes)
-		compute += len(e.Uses) * e.computing()
-		workspace = max(workspace, e.place.Bytes)
+	for _, l := range all {
+		nodes += len(l.Uses) * len(l.Recipe.Nodes)
+		compute += len(l.Uses) * l.computing()
+		workspace = max(workspace, l.place.Bytes)
 	}
 	fmt.Fprintf(b, "\nin all a step has %s, %d of which compute or copy; the largest workspace has %d bytes\n", plural(nodes, "node", "nodes"), compute, workspace)
 }
