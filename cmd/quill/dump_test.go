@@ -45,8 +45,12 @@ func TestDumpNotesOtherRecipes(t *testing.T) {
 
 	// Where the compiler makes no launch there is no segment.
 	last := len(p.Steps)
-	p.Steps = append(p.Steps, recipes.Step{Launch: p.Steps[0].Launch})
-	p.Steps[0].Launch = p.Steps[2].Launch // so that the first launch of the recipe is the last step
+	again := *p.Steps[last-1].Launch
+	r = cloneRecipe(t, b.Recipes[again.Recipe])
+	r.Nodes[0].Origin += " again"
+	again.Recipe = r.Hash()
+	b.Recipes[again.Recipe] = r
+	p.Steps = append(p.Steps, recipes.Step{Launch: &again})
 	dump[1] = writeTestBundle(t, b)
 	stderr.Reset()
 	if code := execute(t.Context(), dump, &stdout, &stderr); code != exitError {
