@@ -24,6 +24,7 @@ var rules = map[string][]string{
 
 	"recipes/target":        {"recipes"},
 	"recipes/target/header": {},
+	"recipes/dump":          {"recipes"},
 
 	"ir/ops":            {},
 	"ir/internal/opgen": {"ir/ops"},

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"quill/ir"
+	"quill/recipes"
 )
 
 // A run is a list of parameters of a segment that an op of it reads as one, so that
@@ -37,7 +38,60 @@ func runsOf(f *ir.Func) []run {
 			runs = addRun(runs, r)
 		}
 	}
+	for i := misaligned(f, runs); i >= 0; i = misaligned(f, runs) {
+		runs = slices.Delete(runs, i, i+1)
+	}
 	return runs
+}
+
+// misaligned is the number of a run of weights of which a node would read some at an
+// address that the device cannot bind, since another op has them in another order or
+// alone; −1 if there is none.
+func misaligned(f *ir.Func, runs []run) int {
+	for _, o := range f.Ops {
+		if o.Name() == "reshape" {
+			continue // a view: who reads it counts
+		}
+		args := o.Args
+		if o.Name() == "concat" && o.Int("axis") == 0 && inRun(runs, joined(args)) {
+			continue
+		}
+		if o.Name() == "matmul_joined" && inRun(runs, joined(args[1:])) {
+			args = args[1:2]
+		}
+		for _, a := range args {
+			first := joined([]*ir.Value{a})
+			if first == nil {
+				continue
+			}
+			if i := slices.IndexFunc(runs, func(r run) bool { return slices.Contains(r, first[0]) && !r.aligned(first[0]) }); i >= 0 {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// inRun reports whether parameters are a part of a run.
+func inRun(runs []run, r run) bool {
+	return len(r) > 1 && slices.ContainsFunc(runs, r.within)
+}
+
+// aligned reports whether a weight of a run begins where the device can bind it. Values
+// and states are not placed as a run if they would not (memory.go, layout.go).
+func (r run) aligned(p *ir.Param) bool {
+	if p.Kind != ir.Weight {
+		return true
+	}
+	offset := int64(0)
+	for _, q := range r[:slices.Index(r, p)] {
+		n, err := typeBytes(q.Value.Type)
+		if err != nil {
+			return false
+		}
+		offset += n
+	}
+	return offset%recipes.Alignment == 0
 }
 
 // joined lists the parameters whose elements are, one after the other, those of some

@@ -209,14 +209,14 @@ func TestStatesThatCannotLieTogether(t *testing.T) {
 	require.Equal(t, 3, got["concat"], "histories, new rows, both")
 }
 
-// Runs are of parameters of one kind, the longest that an op reads.
-func TestRuns(t *testing.T) {
-	m, err := ir.VerifyText("test.qir", []byte(`module @m {level = plan, tp = 1}
+// runNames are the runs of a segment whose weights have rows of some numbers.
+func runNames(t *testing.T, row int) []string {
+	m, err := ir.VerifyText("test.qir", []byte(strings.ReplaceAll(`module @m {level = plan, tp = 1}
 func @seg(
-  weight %a: f32[2, 4], weight %b: f32[2, 4], weight %c: f32[3, 4], temp %t: f32[2, 4], temp %u: f32[2, 4], input %i: i32[2]
+  weight %a: f32[2, N], weight %b: f32[2, N], weight %c: f32[3, N], temp %t: f32[2, N], temp %u: f32[2, N], input %i: i32[2]
 ) -> () {
-  %0 = reshape %a {shape = [1, 2, 4]}
-  %1 = reshape %b {shape = [1, 2, 4]}
+  %0 = reshape %a {shape = [1, 2, N]}
+  %1 = reshape %b {shape = [1, 2, N]}
   %2 = concat %0, %1 {axis = 0}
   %3, %4 = matmul_joined %t, %c, %2 {dtype = f32}
   %5 = concat %t, %u {axis = 0}
@@ -230,7 +230,7 @@ func @seg(
 func @f() -> () {
   return
 }
-`))
+`, "N", fmt.Sprint(row))))
 	require.NoError(t, err)
 	var got []string
 	for _, r := range runsOf(m.Funcs[0]) {
@@ -240,5 +240,16 @@ func @f() -> () {
 		}
 		got = append(got, names)
 	}
-	require.Equal(t, []string{"cab", "tu"}, got)
+	return got
+}
+
+// Runs are of parameters of one kind, the longest that an op reads.
+func TestRuns(t *testing.T) {
+	require.Equal(t, []string{"cab", "tu"}, runNames(t, 32))
+}
+
+// A weight that another op reads too begins at an address, so it is in no run where it
+// would not: 3 rows of 16 before it are 192 bytes.
+func TestRunsKeepAddresses(t *testing.T) {
+	require.Equal(t, []string{"tu"}, runNames(t, 16))
 }

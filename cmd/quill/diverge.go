@@ -258,11 +258,10 @@ func precisions(b *recipes.Bundle) []string {
 
 // lockstep compiles the bundle again.
 func (o *divergeOptions) lockstep(ctx context.Context, b *recipes.Bundle, stderr io.Writer) (*lockstep, *divergeReport, error) {
-	at := slices.IndexFunc(b.Sets, func(s recipes.Set) bool { return o.precision == "" || s.Info.Precision == o.precision })
-	if at < 0 {
-		return nil, nil, fmt.Errorf("--precision: bundle %s has no set %s, it has %s", o.bundle, o.precision, strings.Join(precisions(b), ", "))
+	set, err := setOf(b, o.bundle, o.precision)
+	if err != nil {
+		return nil, nil, err
 	}
-	set := &b.Sets[at]
 	l := &lockstep{
 		bundle: b, planned: map[recipes.Bucket]*lower.Planned{}, atol: o.atol, rtol: o.rtol,
 		weights: map[string][]*interp.Tensor{}, compared: map[string]bool{}, traced: map[*synapse.Segment]*synapse.Traced{}, forms: map[[2]*recipes.Recipe]bool{},
