@@ -7,21 +7,24 @@ import (
 	"quill/runtime"
 )
 
+// formsOfAttention are what a deployment may say of attention beside the default.
+var formsOfAttention = []string{
+	"attention: plain\n",
+	"attention: masked\n",
+	"attention: masked\nsub_block_rows: 7\n",
+	"far: exact\n",
+	"far: exact\nsub_block_rows: 5\n",
+	"far: tiled\n",
+	"far: tiled\nsub_block_rows: 5\n",
+	"sub_block_rows: 7\n",
+	"mask_budget: 24KiB\n",
+}
+
 // Every form of attention gives the logits of the independent implementation, in
 // chunks with and without history in and out of reach.
 func TestEveryFormOfAttention(t *testing.T) {
 	t.Parallel()
-	for _, form := range []string{
-		"attention: plain\n",
-		"attention: masked\n",
-		"attention: masked\nsub_block_rows: 7\n",
-		"far: exact\n",
-		"far: exact\nsub_block_rows: 5\n",
-		"far: tiled\n",
-		"far: tiled\nsub_block_rows: 5\n",
-		"sub_block_rows: 7\n",
-		"mask_budget: 24KiB\n",
-	} {
+	for _, form := range formsOfAttention {
 		t.Run(strings.ReplaceAll(strings.TrimSpace(form), "\n", ", "), func(t *testing.T) {
 			d := nano("nano-small", 2, 16, "f32")
 			d.more = form

@@ -78,6 +78,11 @@ func (d deployment) read() (*lower.Deployment, error) {
 
 // compile compiles a deployment anew.
 func (d deployment) compile(ctx context.Context) (*recipes.Bundle, error) {
+	return d.compileTold(ctx, nil)
+}
+
+// compileTold is compile, which tells what each plan was made of.
+func (d deployment) compileTold(ctx context.Context, planned func(string, *lower.Planned)) (*recipes.Bundle, error) {
 	read, err := d.read()
 	if err != nil {
 		return nil, err
@@ -93,7 +98,7 @@ func (d deployment) compile(ctx context.Context) (*recipes.Bundle, error) {
 			return nil, err
 		}
 	}
-	b, _, err := lower.CompileWith(ctx, read, lower.Options{Passes: func(p passes.Params) *passes.Manager {
+	b, _, err := lower.CompileWith(ctx, read, lower.Options{Planned: planned, Passes: func(p passes.Params) *passes.Manager {
 		return passes.NewManager(passes.Config{Pipeline: pipeline, Params: p})
 	}})
 	return b, err

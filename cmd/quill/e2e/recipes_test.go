@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -53,19 +55,42 @@ func TestRecipesMatchTheirSegments(t *testing.T) {
 	}
 }
 
+// The same of every form of attention and of experts.
+func TestRecipesOfEveryFormMatchTheirSegments(t *testing.T) {
+	type form struct{ more, options string }
+	forms := slices.Clone(formsOfExperts)
+	for _, more := range formsOfAttention {
+		forms = append(forms, form{more, ""})
+	}
+	for i, model := range []string{"nano-small", "nano-big"} {
+		for j, f := range forms {
+			for k, precision := range []string{"f32", "bf16"} {
+				if !soak() && (i+j+k)%4 > 0 {
+					continue
+				}
+				d := withExperts(nano(model, 2, 8, precision), f.more, f.options)
+				d.maxLen, d.maxSeqs = 128, 2
+				d.buckets = "prefill q=1,24 c=0,2,16\ndecode b=1 n=4,16\ndecode b=2 n=9,32\n"
+				t.Run(d.String()+", "+strings.ReplaceAll(f.more+f.options, "\n", ", "), func(t *testing.T) {
+					t.Parallel()
+					recipesMatch(t, d)
+				})
+			}
+		}
+	}
+}
+
 func recipesMatch(t *testing.T, d deployment) {
-	b, err := d.compile(t.Context())
-	require.NoError(t, err)
 	cfg, err := inkling.ReadConfig(filepath.Join(d.model, "config.json"))
 	require.NoError(t, err)
-	set := &b.Sets[0]
-	mods, err := lower.Families(t.Context(), cfg, d.options(), set.Info.Plans)
+	modules := map[recipes.Bucket]*ir.Module{}
+	b, err := d.compileTold(t.Context(), func(_ string, p *lower.Planned) { modules[p.Plan.Bucket] = p.Module })
 	require.NoError(t, err)
+	set := &b.Sets[0]
 	done := map[recipes.Hash]bool{}
 	for i := range set.Plans {
 		p := &set.Plans[i]
-		m, err := ir.Specialise(mods[inkling.Family(p.Family)], symbols(p.Bucket))
-		require.NoError(t, err)
+		m := modules[p.Bucket]
 		launches := launchesOf(p)
 		for _, op := range m.Entry().Ops {
 			if op.Name() != "call" {
@@ -88,19 +113,6 @@ func recipesMatch(t *testing.T, d deployment) {
 		require.Empty(t, launches, "plan %v has too many launches", p.Bucket)
 	}
 	require.Len(t, done, len(b.Recipes))
-}
-
-// symbols are the values of a family's symbols in a bucket.
-func symbols(b recipes.Bucket) map[string]int64 {
-	switch {
-	case b.Phase == recipes.Logits:
-		return map[string]int64{"r": int64(b.Seqs)}
-	case b.Phase == recipes.Decode:
-		return map[string]int64{"s": int64(b.Seqs), "n": int64(b.Blocks)}
-	case b.Blocks == 0:
-		return map[string]int64{"q": int64(b.Query)}
-	}
-	return map[string]int64{"q": int64(b.Query), "c": int64(b.Blocks)}
 }
 
 func launchesOf(p *recipes.Plan) []*recipes.Launch {
