@@ -17,6 +17,7 @@ import (
 	"quill/lower/synapse"
 	"quill/passes"
 	"quill/recipes"
+	"quill/recipes/target"
 )
 
 // Version is the compiler's version, written into bundles.
@@ -229,6 +230,10 @@ func (c *compiler) set(ctx context.Context, precision string) error {
 		return err
 	}
 	set := recipes.Set{Info: recipes.SetInfo{Precision: precision, Plans: c.buckets}}
+	tgt, err := target.Load(target.Default)
+	if err != nil {
+		return err
+	}
 	lay := newLayout()
 	var order []*ir.Module
 	for _, fam := range c.cfg.Families(o) {
@@ -250,7 +255,7 @@ func (c *compiler) set(ctx context.Context, precision string) error {
 			return fmt.Errorf("bucket %s: %w", b, err)
 		}
 		plans[i].plan.Family = string(fam)
-		if err := c.emit(plans[i]); err != nil {
+		if err := c.emit(plans[i], tgt); err != nil {
 			return fmt.Errorf("bucket %s: %w", b, err)
 		}
 		arena, carry = max(arena, plans[i].plan.ArenaBytes), max(carry, plans[i].carryBytes)
@@ -263,6 +268,9 @@ func (c *compiler) set(ctx context.Context, precision string) error {
 	set.Info.Bytes[recipes.Arena], set.Info.Bytes[recipes.Carry] = arena, carry
 	for _, p := range plans {
 		set.Plans = append(set.Plans, p.finish())
+		if err := tgt.CheckPlan(&p.plan, func(h recipes.Hash) *recipes.Recipe { return c.bundle.Recipes[h] }); err != nil {
+			return fmt.Errorf("bucket %s: %w", p.plan.Bucket, err)
+		}
 	}
 	if c.planned != nil {
 		for i, p := range plans {
@@ -275,8 +283,8 @@ func (c *compiler) set(ctx context.Context, precision string) error {
 	return nil
 }
 
-// emit stores a plan's recipes under their hashes.
-func (c *compiler) emit(p *planner) error {
+// emit stores a plan's recipes under their hashes. Each must be one that the target takes.
+func (c *compiler) emit(p *planner, tgt *target.Profile) error {
 	hashes := map[*recipes.Recipe]recipes.Hash{}
 	for i, r := range p.recipes {
 		h, ok := hashes[r]
@@ -287,7 +295,12 @@ func (c *compiler) emit(p *planner) error {
 			}
 			h = recipes.Sum(data)
 			hashes[r] = h
-			c.bundle.Recipes[h] = r
+			if c.bundle.Recipes[h] == nil {
+				if err := tgt.CheckRecipe(r); err != nil {
+					return err
+				}
+				c.bundle.Recipes[h] = r
+			}
 		}
 		p.plan.Steps[p.launches[i]].Launch.Recipe = h
 	}
