@@ -20,8 +20,8 @@ type tensor struct {
 	dims []int64
 }
 
-func half(dims ...int64) tensor { return tensor{dtype.BF16, dims} }
-func single(dims ...int64) tensor  { return tensor{dtype.F32, dims} }
+func half(dims ...int64) tensor   { return tensor{dtype.BF16, dims} }
+func single(dims ...int64) tensor { return tensor{dtype.F32, dims} }
 func index(dims ...int64) tensor  { return tensor{dtype.I32, dims} }
 func pred(dims ...int64) tensor   { return tensor{dtype.I8, dims} }
 

@@ -112,12 +112,19 @@ func operandEntry(entry []Operand, i, n int) int {
 	return fixed + (i-fixed)/max(1, (n-fixed)/(len(entry)-fixed))
 }
 
-// dimsAre checks the dims of a result, or of an operand.
-func (c *nodeCheck) dimsAre(name, operand string, t *recipes.Tensor, want []int64) error {
-	if slices.Equal(t.Dims, want) {
-		return nil
+// inDims and outDims check the dims of an operand or a result.
+func (c *nodeCheck) inDims(name string, i int, want []int64) error {
+	if t := c.in(i); !slices.Equal(t.Dims, want) {
+		return c.illegal(name, c.inName(i), "dims "+dimsText(want), dimsText(t.Dims))
 	}
-	return c.illegal(name, operand, "dims "+dimsText(want), dimsText(t.Dims))
+	return nil
+}
+
+func (c *nodeCheck) outDims(name string, i int, want []int64) error {
+	if t := c.out(i); !slices.Equal(t.Dims, want) {
+		return c.illegal(name, c.outName(i), "dims "+dimsText(want), dimsText(t.Dims))
+	}
+	return nil
 }
 
 // dimsText is dims as errors and docs/nodes.md show them, fastest first: {4, 16}.

@@ -194,6 +194,12 @@ var illegalCases = []illegalCase{
 	{"read-early", "a tensor that is read before it is written", statefulExample, func(d *draft) { d.Nodes[0].In[0], d.Nodes[1].After = d.Nodes[1].Out[0], nil }},
 	{"read-early", "a node that reads what it writes", statefulExample, func(d *draft) { d.Nodes[1].In[0] = d.Nodes[1].Out[0] }},
 	{"order", "an update that does not wait for a read of the old version", statefulExample, func(d *draft) { d.Nodes[1].After = nil }},
+	{"order", "an update that does not wait for a read through a view of the old version", statefulExample, func(d *draft) {
+		view := d.at(recipes.Workspace, 0, half(64, 32))
+		d.node("reshape", nil, []int{d.Nodes[0].In[0]}, []int{view})
+		d.Nodes = []recipes.Node{d.Nodes[3], d.Nodes[0], d.Nodes[1]}
+		d.Nodes[1].In = []int{view, d.Nodes[1].In[1]}
+	}},
 	{"order", "a read of the new version that does not wait for the update", statefulExample, func(d *draft) { d.Nodes[2].In[0] = d.Nodes[0].In[0] }},
 	{"order", "a second update that does not wait for the first", statefulExample, func(d *draft) {
 		d.Nodes[2] = d.Nodes[1]

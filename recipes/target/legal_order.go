@@ -32,6 +32,7 @@ type orderCheck struct {
 	entries []*Node
 
 	producer []int // of each tensor, −1 for none
+	root     []int // of each tensor: that whose bytes it may be another view of, or itself
 	depth    []int // of each node: the longest path to it
 	seen     []int // by node: the last search that met it
 	search   int
@@ -56,8 +57,9 @@ func (o *orderCheck) check(n int) *nodeCheck {
 	return &nodeCheck{p: o.p, r: o.r, n: &o.r.Nodes[n], entry: o.entries[n]}
 }
 
-// graph finds who writes each tensor, which must be one node and before all readers, and
-// how deep nodes lie.
+// graph finds who writes each tensor, which must be one node and before all readers, how
+// deep nodes lie, and what tensors of the workspace may be views: who reads these reads
+// the section.
 func (o *orderCheck) graph() error {
 	r := o.r
 	o.producer = slices.Repeat([]int{-1}, len(r.Tensors))
@@ -69,6 +71,10 @@ func (o *orderCheck) graph() error {
 			}
 			o.producer[t] = n
 		}
+	}
+	o.root = make([]int, len(r.Tensors))
+	for t := range o.root {
+		o.root[t] = t
 	}
 	o.depth, o.seen = make([]int, len(r.Nodes)), make([]int, len(r.Nodes))
 	for n := range r.Nodes {
@@ -83,6 +89,9 @@ func (o *orderCheck) graph() error {
 			o.depth[n] = max(o.depth[n], o.depth[m]+1)
 			return true
 		})
+		if e, node := o.entries[n].Engine, &r.Nodes[n]; (e == Alias || e == Move) && len(node.In) == 1 && r.Tensors[node.Out[0]].Section == recipes.Workspace {
+			o.root[node.Out[0]] = o.root[node.In[0]]
+		}
 	}
 	return nil
 }
@@ -177,13 +186,13 @@ func (o *orderCheck) node(n int) error {
 		if t == recipes.Absent {
 			continue
 		}
-		parts, at := o.touched(&o.r.Tensors[t])
+		parts, at := o.touched(&o.r.Tensors[o.root[t]])
 		last := -1
 		for k := range parts {
 			p := &parts[k]
 			if w := p.writer; w >= 0 && w != last {
 				if !o.path(w, n) {
-					return o.unordered(n, o.check(n).inName(i), t, at[k], "writes", w)
+					return o.unordered(n, o.check(n).inName(i), o.root[t], at[k], "writes", w)
 				}
 				last = w
 			}

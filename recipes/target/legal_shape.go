@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 
-	"quill/recipes"
 	"quill/recipes/dtype"
 )
 
@@ -31,7 +30,6 @@ var shapeRules = map[string]func(*nodeCheck) error{
 
 // elementwise checks operands that are broadcast to a result.
 func elementwise(c *nodeCheck) error {
-	y := c.out(0)
 	want := slices.Clone(c.in(0).Dims)
 	for i := range c.n.In {
 		x := c.in(i).Dims
@@ -47,7 +45,7 @@ func elementwise(c *nodeCheck) error {
 			}
 		}
 	}
-	return c.dimsAre("elementwise-dims", c.outName(0), y, want)
+	return c.outDims("elementwise-dims", 0, want)
 }
 
 // moved checks a node that keeps elements as they are.
@@ -65,7 +63,7 @@ func moved(dims func(*nodeCheck) error) func(*nodeCheck) error {
 func reshape(c *nodeCheck) error {
 	x, y := c.in(0), c.out(0)
 	if c.entry.GUID == "identity" {
-		return c.dimsAre("reshape", c.outName(0), y, x.Dims)
+		return c.outDims("reshape", 0, x.Dims)
 	}
 	if x.Elems() != y.Elems() {
 		return c.illegal("reshape", c.outName(0), fmt.Sprintf("%d elements, as in %s", x.Elems(), dimsText(x.Dims)), fmt.Sprintf("%d in %s", y.Elems(), dimsText(y.Dims)))
@@ -74,7 +72,7 @@ func reshape(c *nodeCheck) error {
 }
 
 func transpose(c *nodeCheck) error {
-	x, y := c.in(0), c.out(0)
+	x := c.in(0)
 	perm := c.n.Params.IntsOf("permutation")
 	want := make([]int64, len(perm))
 	seen := make([]bool, len(x.Dims))
@@ -88,7 +86,7 @@ func transpose(c *nodeCheck) error {
 	if !ok {
 		return c.illegal("transpose", "parameter permutation", fmt.Sprintf("each of 0 to %d once", len(x.Dims)-1), fmt.Sprint(perm))
 	}
-	return c.dimsAre("transpose", c.outName(0), y, want)
+	return c.outDims("transpose", 0, want)
 }
 
 func broadcast(c *nodeCheck) error {
@@ -114,7 +112,7 @@ func slice(c *nodeCheck) error {
 	if begin < 0 || begin >= end || end > x.Dims[axis] {
 		return c.illegal("slice", "parameters begin and end", fmt.Sprintf("a part of 0 to %d, dim %d of tensor %s", x.Dims[axis], axis, x.Name), fmt.Sprintf("%d to %d", begin, end))
 	}
-	return c.dimsAre("slice", c.outName(0), c.out(0), withDim(x.Dims, axis, end-begin))
+	return c.outDims("slice", 0, withDim(x.Dims, axis, end-begin))
 }
 
 func concat(c *nodeCheck) error {
@@ -131,7 +129,7 @@ func concat(c *nodeCheck) error {
 		}
 		sum += x.Dims[axis]
 	}
-	return c.dimsAre("concat", c.outName(0), y, withDim(y.Dims, axis, sum))
+	return c.outDims("concat", 0, withDim(y.Dims, axis, sum))
 }
 
 func constant(c *nodeCheck) error {
@@ -159,8 +157,8 @@ func rangeOf(c *nodeCheck) error {
 	limit, _ := c.n.Params.Int("limit")
 	delta, ok := c.n.Params.Int("delta")
 	y := c.out(0)
-	if have := fmt.Sprintf("start %d, limit %d, delta %d", start, limit, delta); !ok || delta == 0 || limit-start != delta*y.Dims[0] {
-		return c.illegal("range", "parameters of "+c.outName(0), fmt.Sprintf("%d steps of delta from start to limit", y.Dims[0]), have)
+	if !ok || delta == 0 || limit-start != delta*y.Dims[0] {
+		return c.illegal("range", "parameters of "+c.outName(0), fmt.Sprintf("%d steps of delta from start to limit", y.Dims[0]), fmt.Sprintf("start %d, limit %d, delta %d", start, limit, delta))
 	}
 	return nil
 }
@@ -171,14 +169,14 @@ func reduce(c *nodeCheck) error {
 	if err != nil {
 		return err
 	}
-	return c.dimsAre("reduce", c.outName(0), c.out(0), withDim(x.Dims, axis, 1))
+	return c.outDims("reduce", 0, withDim(x.Dims, axis, 1))
 }
 
 func softmax(c *nodeCheck) error {
 	if _, err := c.axis("dim", c.in(0)); err != nil {
 		return err
 	}
-	return c.dimsAre("elementwise-dims", c.outName(0), c.out(0), c.in(0).Dims)
+	return c.outDims("elementwise-dims", 0, c.in(0).Dims)
 }
 
 func topk(c *nodeCheck) error {
@@ -195,7 +193,7 @@ func topk(c *nodeCheck) error {
 		return c.illegal("type", c.outName(0), fmt.Sprintf("%s, that of operand 0", x.DType), v.String())
 	}
 	for i := range c.n.Out {
-		if err := c.dimsAre("topk", c.outName(i), c.out(i), withDim(x.Dims, axis, k)); err != nil {
+		if err := c.outDims("topk", i, withDim(x.Dims, axis, k)); err != nil {
 			return err
 		}
 	}
@@ -209,7 +207,7 @@ func gather(c *nodeCheck) error {
 		return err
 	}
 	want := slices.Concat(x.Dims[:axis], c.in(1).Dims, x.Dims[axis+1:])
-	return c.dimsAre("gather", c.outName(0), c.out(0), want)
+	return c.outDims("gather", 0, want)
 }
 
 func gatherElements(c *nodeCheck) error {
@@ -221,11 +219,11 @@ func gatherElements(c *nodeCheck) error {
 	if len(index.Dims) != len(x.Dims) || !slices.Equal(withDim(index.Dims, axis, 0), withDim(x.Dims, axis, 0)) {
 		return c.illegal("gather-elements", c.inName(1), fmt.Sprintf("dims %s but for dim %d", dimsText(x.Dims), axis), dimsText(index.Dims))
 	}
-	return c.dimsAre("gather-elements", c.outName(0), c.out(0), index.Dims)
+	return c.outDims("gather-elements", 0, index.Dims)
 }
 
 func indexCopy(c *nodeCheck) error {
-	x, index, values := c.in(0), c.in(1), c.in(2)
+	x, index := c.in(0), c.in(1)
 	axis, err := c.axis("axis", x)
 	if err != nil {
 		return err
@@ -233,16 +231,8 @@ func indexCopy(c *nodeCheck) error {
 	if axis != 0 {
 		return c.illegal("axis", "parameter axis", "0, the slowest dim: only for it both ways of counting are known to agree with the node's meaning here", fmt.Sprint(axis))
 	}
-	if err := c.dimsAre("index-copy", c.inName(2), values, withDim(x.Dims, int64(len(x.Dims))-1, index.Dims[0])); err != nil {
+	if err := c.inDims("index-copy", 2, withDim(x.Dims, int64(len(x.Dims))-1, index.Dims[0])); err != nil {
 		return err
 	}
-	return c.dimsAre("index-copy", c.outName(0), c.out(0), x.Dims)
-}
-
-// same checks that tensors have the type of another one.
-func (c *nodeCheck) same(name string, as recipes.Tensor, operand string, t *recipes.Tensor) error {
-	if t.DType == as.DType {
-		return nil
-	}
-	return c.illegal(name, operand, fmt.Sprintf("%s, that of tensor %s", as.DType, as.Name), t.DType.String())
+	return c.outDims("index-copy", 0, x.Dims)
 }
