@@ -142,6 +142,7 @@ var illegalCases = []illegalCase{
 		d.out(0).Dims = []int64{32, 5, 8, 1}
 	}},
 	{"attention-mask", "a mask of half the group", "sdpa_recomp_fwd", swapTensor(3, half(9, 5, 2, 2))},
+	{"attention-mask", "a mask of more rows than queries", "sdpa_recomp_fwd", swapTensor(3, half(9, 6, 1, 1))},
 	{"attention-mask", "a mask for one key", "sdpa_recomp_fwd", swapTensor(3, half(1, 5, 1, 1))},
 	{"attention-causal", "the causal flag beside a mask", "sdpa_recomp_fwd", setInt("is_causal", 1)},
 	{"attention-lengths", "valid lengths beside a mask", "sdpa_recomp_fwd", extra(index(2))},

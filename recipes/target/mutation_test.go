@@ -16,9 +16,9 @@ import (
 	"quill/recipes/target"
 )
 
-// mutation breaks one thing in a copy of a recipe. It says what it did, "" if there was
-// nothing to break, and whether what is left is legal all the same.
-type mutation func(rng *rand.Rand, r *recipes.Recipe) (what string, harmless bool)
+// mutation breaks one thing in a copy of a recipe, at a node of it as a rule. It says what
+// it did, "" if there was nothing to break, and whether what is left is legal all the same.
+type mutation func(rng *rand.Rand, r *recipes.Recipe, n *recipes.Node) (what string, harmless bool)
 
 var mutations = map[string]mutation{
 	"a dim": mutateDim, "a type": mutateType, "an operand": mutateOperand, "a missing operand": dropOperand,
@@ -32,23 +32,26 @@ func TestMutationsOfRecipes(t *testing.T) {
 	p, err := target.Load(target.Default)
 	require.NoError(t, err)
 	const nano = "nano-small\nmax_model_len: 64\nmax_num_seqs: 2\nblock_size: 16\nmax_batched_tokens: 32\n"
-	var all []*recipes.Recipe
+	at := map[string][]place{} // nodes, by GUID: each is as likely to be broken as any other
 	for _, text := range []string{
 		"tensor_parallel: 2\n", "tensor_parallel: 2\nmoe: gather\nfar: exact\nsub_block_rows: 8\n", "tensor_parallel: 4\nattention: plain\nprecision: f32\nembedding: sharded\n",
 	} {
 		b := compile(t, nano+text, "")
 		for _, h := range slices.SortedFunc(maps.Keys(b.Recipes), func(a, b recipes.Hash) int { return bytes.Compare(a[:], b[:]) }) {
-			all = append(all, b.Recipes[h])
+			for i, n := range b.Recipes[h].Nodes {
+				at[n.GUID] = append(at[n.GUID], place{b.Recipes[h], i})
+			}
 		}
 	}
+	guids := slices.Sorted(maps.Keys(at))
 	for name, mutate := range mutations {
 		t.Run(name, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(7, 8))
 			found, harmless := 0, 0
 			for range 2000 {
-				of := all[rng.IntN(len(all))]
-				r := clone(of)
-				what, legal := mutate(rng, r)
+				of := pick(rng, at[pick(rng, guids)])
+				r := clone(of.recipe)
+				what, legal := mutate(rng, r, &r.Nodes[of.node])
 				if what == "" {
 					continue
 				}
@@ -58,13 +61,26 @@ func TestMutationsOfRecipes(t *testing.T) {
 				case legal:
 					harmless++
 				default:
-					t.Fatalf("recipe %s is taken with %s", of.Name, what)
+					t.Fatalf("recipe %s is taken with %s", r.Name, what)
 				}
 			}
 			t.Logf("%d found, %d legal", found, harmless)
 			require.Greater(t, found, 100)
 		})
 	}
+}
+
+// place is a node.
+type place struct {
+	recipe *recipes.Recipe
+	node   int
+}
+
+func pick[T any](rng *rand.Rand, list []T) T { return list[rng.IntN(len(list))] }
+
+// operand picks a tensor of a node.
+func operand(rng *rand.Rand, n *recipes.Node) int {
+	return pick(rng, slices.DeleteFunc(slices.Concat(n.In, n.Out), func(t int) bool { return t == recipes.Absent }))
 }
 
 func clone(r *recipes.Recipe) *recipes.Recipe {
@@ -108,8 +124,8 @@ func base(n *recipes.Node) string {
 	return n.GUID
 }
 
-func mutateDim(rng *rand.Rand, r *recipes.Recipe) (string, bool) {
-	t := rng.IntN(len(r.Tensors))
+func mutateDim(rng *rand.Rand, r *recipes.Recipe, n *recipes.Node) (string, bool) {
+	t := operand(rng, n)
 	x := &r.Tensors[t]
 	d := rng.IntN(len(x.Dims))
 	dims := slices.Clone(x.Dims)
@@ -128,7 +144,7 @@ func mutateDim(rng *rand.Rand, r *recipes.Recipe) (string, bool) {
 //
 //	the axis of which elements are picked, sliced or reduced
 //	1 where it is broadcast, or the result's size where it was
-//	a constant may have any
+//	a constant may have any, and so may what is broadcast from 1
 func anyDim(r *recipes.Recipe, u use, d int, size int64) bool {
 	picked := map[string]string{"gather_fwd": "axis", "gather_elements_fwd": "axis", "topk": "axis", "reduce_sum_fwd": "reductionDimension", "reduce_max_fwd": "reductionDimension", "slice_axis": "axis"}
 	switch b := base(u.n); b {
@@ -137,7 +153,10 @@ func anyDim(r *recipes.Recipe, u use, d int, size int64) bool {
 		return u.i == 0 && axis == int64(d)
 	case "constant":
 		return true
-	case "add_fwd", "sub_fwd", "mult_fwd", "div_fwd", "max_fwd", "min_fwd", "less_fwd", "less_equal_fwd", "equal_fwd", "and_fwd", "where_fwd", "broadcast":
+	case "broadcast":
+		x, y := r.Tensors[u.n.In[0]].Dims[d], r.Tensors[u.n.Out[0]].Dims[d]
+		return u.i < 0 && x == 1 || u.i >= 0 && (size == 1 || size == y)
+	case "add_fwd", "sub_fwd", "mult_fwd", "div_fwd", "max_fwd", "min_fwd", "less_fwd", "less_equal_fwd", "equal_fwd", "and_fwd", "where_fwd":
 		return u.i >= 0 && (size == 1 || size == r.Tensors[u.n.Out[0]].Dims[d])
 	case "batch_gemm":
 		return u.i >= 0 && d >= 2 && (size == 1 || size == r.Tensors[u.n.Out[0]].Dims[d])
@@ -149,8 +168,8 @@ func anyDim(r *recipes.Recipe, u use, d int, size int64) bool {
 
 var types = []dtype.Type{dtype.BF16, dtype.F32, dtype.I32, dtype.I8}
 
-func mutateType(rng *rand.Rand, r *recipes.Recipe) (string, bool) {
-	t := rng.IntN(len(r.Tensors))
+func mutateType(rng *rand.Rand, r *recipes.Recipe, n *recipes.Node) (string, bool) {
+	t := operand(rng, n)
 	x := &r.Tensors[t]
 	now := types[rng.IntN(len(types))]
 	if now == x.DType {
@@ -183,8 +202,7 @@ func anyType(r *recipes.Recipe, u use, t dtype.Type) bool {
 
 // mutateOperand gives a node another tensor, of another type; one of the same may be as
 // legal.
-func mutateOperand(rng *rand.Rand, r *recipes.Recipe) (string, bool) {
-	n := &r.Nodes[rng.IntN(len(r.Nodes))]
+func mutateOperand(rng *rand.Rand, r *recipes.Recipe, n *recipes.Node) (string, bool) {
 	if len(n.In) == 0 {
 		return "", false
 	}
@@ -199,8 +217,7 @@ func mutateOperand(rng *rand.Rand, r *recipes.Recipe) (string, bool) {
 
 // dropOperand takes one out. Attention needs no mask; parts that are joined are missed
 // by their length.
-func dropOperand(rng *rand.Rand, r *recipes.Recipe) (string, bool) {
-	n := &r.Nodes[rng.IntN(len(r.Nodes))]
+func dropOperand(_ *rand.Rand, _ *recipes.Recipe, n *recipes.Node) (string, bool) {
 	if len(n.In) == 0 || n.In[len(n.In)-1] == recipes.Absent {
 		return "", false
 	}
@@ -219,8 +236,7 @@ func up(v int64) int64     { return v + 1 }
 func beyond(v int64) int64 { return v + 9 }
 func flip(v int64) int64   { return 1 - v }
 
-func mutateParam(rng *rand.Rand, r *recipes.Recipe) (string, bool) {
-	n := &r.Nodes[rng.IntN(len(r.Nodes))]
+func mutateParam(rng *rand.Rand, r *recipes.Recipe, n *recipes.Node) (string, bool) {
 	if n.Params == nil || len(n.Params.Fields) == 0 {
 		return "", false
 	}
@@ -266,7 +282,7 @@ func anyParam(r *recipes.Recipe, n *recipes.Node, field string, was, now int64) 
 	return false
 }
 
-func mutatePermutation(rng *rand.Rand, r *recipes.Recipe) (string, bool) {
+func mutatePermutation(rng *rand.Rand, r *recipes.Recipe, _ *recipes.Node) (string, bool) {
 	from := rng.IntN(len(r.Nodes))
 	at := slices.IndexFunc(r.Nodes[from:], func(n recipes.Node) bool { return n.GUID == "transpose" })
 	if at < 0 {
@@ -288,8 +304,7 @@ func mutatePermutation(rng *rand.Rand, r *recipes.Recipe) (string, bool) {
 }
 
 // mutateSuffix gives a GUID another type.
-func mutateSuffix(rng *rand.Rand, r *recipes.Recipe) (string, bool) {
-	n := &r.Nodes[rng.IntN(len(r.Nodes))]
+func mutateSuffix(rng *rand.Rand, _ *recipes.Recipe, n *recipes.Node) (string, bool) {
 	i := strings.LastIndexByte(n.GUID, '_')
 	if i < 0 {
 		return "", false
@@ -306,7 +321,7 @@ func mutateSuffix(rng *rand.Rand, r *recipes.Recipe) (string, bool) {
 
 // dropEdge takes out an edge between nodes that touch a section, which is needed unless
 // another path leads from one to the other, or none of them writes what the other touches.
-func dropEdge(rng *rand.Rand, r *recipes.Recipe) (string, bool) {
+func dropEdge(rng *rand.Rand, r *recipes.Recipe, _ *recipes.Node) (string, bool) {
 	var with []int
 	for i := range r.Nodes {
 		if len(r.Nodes[i].After) > 0 {
@@ -374,7 +389,7 @@ func reaches(r *recipes.Recipe, a, b int) bool {
 }
 
 // mutateOffset moves a tensor of a section by a byte, which only types of one byte may.
-func mutateOffset(rng *rand.Rand, r *recipes.Recipe) (string, bool) {
+func mutateOffset(rng *rand.Rand, r *recipes.Recipe, _ *recipes.Node) (string, bool) {
 	x := &r.Tensors[rng.IntN(len(r.Tensors))]
 	if x.Section == recipes.Workspace || x.DType.Size() == 1 {
 		return "", false
@@ -385,8 +400,7 @@ func mutateOffset(rng *rand.Rand, r *recipes.Recipe) (string, bool) {
 }
 
 // mutatePlace puts a result where an operand of its node is.
-func mutatePlace(rng *rand.Rand, r *recipes.Recipe) (string, bool) {
-	n := &r.Nodes[rng.IntN(len(r.Nodes))]
+func mutatePlace(_ *rand.Rand, r *recipes.Recipe, n *recipes.Node) (string, bool) {
 	if len(n.In) == 0 || n.In[0] == recipes.Absent || r.Tensors[n.In[0]].Section == recipes.Workspace {
 		return "", false
 	}
@@ -399,7 +413,7 @@ func mutatePlace(rng *rand.Rand, r *recipes.Recipe) (string, bool) {
 	return fmt.Sprintf("the result of %s at its operand", n.GUID), false
 }
 
-func mutateName(rng *rand.Rand, r *recipes.Recipe) (string, bool) {
+func mutateName(rng *rand.Rand, r *recipes.Recipe, _ *recipes.Node) (string, bool) {
 	a, b := rng.IntN(len(r.Tensors)), rng.IntN(len(r.Tensors))
 	r.Tensors[a].Name = r.Tensors[b].Name
 	if a == b {
