@@ -262,8 +262,9 @@ func TestIllegalCombinations(t *testing.T) {
 		for ; at < len(illegalCases) && illegalCases[at].rule == r.Name; at++ {
 			c := &illegalCases[at]
 			name := fmt.Sprintf("%s/%d", r.Name, at-first+1)
+			err := c.err(p)
+			fmt.Fprintf(&table, "| %s | %s (%s) | `%s` | %s |\n", c.what, r.Why, r.Source, short(fmt.Sprint(err)), name)
 			t.Run(name, func(t *testing.T) {
-				err := c.err(p)
 				illegal, ok := errors.AsType[*IllegalError](err)
 				require.True(t, ok, "%s: %v", c.what, err)
 				require.Equal(t, r.Name, illegal.Rule, "%s: %v", c.what, err)
@@ -271,7 +272,6 @@ func TestIllegalCombinations(t *testing.T) {
 				require.NotEmpty(t, illegal.Want)
 				require.NotEmpty(t, illegal.Have)
 				require.NotEmpty(t, illegal.Help)
-				fmt.Fprintf(&table, "| %s | %s (%s) | `%s` | %s |\n", c.what, r.Why, r.Source, short(err.Error()), name)
 			})
 		}
 		require.Greater(t, at, first, "rule %s has no case", r.Name)

@@ -61,7 +61,7 @@ var Rules = []Rule{
 	// Limits.
 	{"size", "engines step through a tensor with 32 bits; larger ones are cut into several nodes, which has no public test in place", "abi", "cut the tensor: fewer kv_blocks or max_batched_tokens, or more ranks (tensor_parallel)"},
 	{"program-data", "a recipe's commands and kernels lie in a pool of the compute queue, and a recipe that does not fit is refused", "issues", "use more ranks (tensor_parallel): on one rank the model is one recipe; or fewer nodes, by a lower max_batched_tokens"},
-	{"name-length", "the interfaces have fixed buffers", "abi", "shorten the name"},
+	{"name-length", "the interfaces have fixed buffers", "abi", "give a name of that length"},
 	{"name-unique", "a tensor's name is taken once in a graph: the second one gets the first one's tensor; edges name nodes", "abi", "give each tensor and each node a name of its own"},
 	{"sections", "section numbers have 16 bits, of which 0 to 3 are the compiler's own", "abi", "bind values that lie together as one section"},
 	{"offset", "engines address whole elements", "abi", "begin a tensor at a multiple of its element's bytes"},
