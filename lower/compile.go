@@ -17,6 +17,7 @@ import (
 	"quill/lower/synapse"
 	"quill/passes"
 	"quill/recipes"
+	"quill/recipes/target"
 )
 
 // Version is the compiler's version, written into bundles.
@@ -236,6 +237,10 @@ func (c *compiler) set(ctx context.Context, precision string) error {
 		return err
 	}
 	set := recipes.Set{Info: recipes.SetInfo{Precision: precision, Plans: c.buckets}}
+	tgt, err := target.Load(target.Default)
+	if err != nil {
+		return err
+	}
 	lay := newLayout()
 	var order []*ir.Module
 	for _, fam := range c.cfg.Families(o) {
@@ -257,7 +262,9 @@ func (c *compiler) set(ctx context.Context, precision string) error {
 			return fmt.Errorf("bucket %s: %w", b, err)
 		}
 		plans[i].plan.Family = string(fam)
-		c.emit(plans[i])
+		if err := c.emit(plans[i], tgt); err != nil {
+			return fmt.Errorf("bucket %s: %w", b, err)
+		}
 		arena, workspace = max(arena, plans[i].plan.ArenaBytes), max(workspace, plans[i].plan.WorkspaceBytes)
 		carry = max(carry, plans[i].carryBytes)
 		c.done++
@@ -269,6 +276,9 @@ func (c *compiler) set(ctx context.Context, precision string) error {
 	set.Info.Bytes[recipes.Arena], set.Info.Bytes[recipes.Carry], set.Info.WorkspaceBytes = arena, carry, workspace
 	for _, p := range plans {
 		set.Plans = append(set.Plans, p.finish())
+		if err := tgt.CheckPlan(&p.plan, func(h recipes.Hash) *recipes.Recipe { return c.bundle.Recipes[h] }); err != nil {
+			return fmt.Errorf("bucket %s: %w", p.plan.Bucket, err)
+		}
 	}
 	if c.planned != nil {
 		for i, p := range plans {
@@ -281,19 +291,25 @@ func (c *compiler) set(ctx context.Context, precision string) error {
 	return nil
 }
 
-// emit stores a plan's recipes under their hashes.
-func (c *compiler) emit(p *planner) {
+// emit stores a plan's recipes under their hashes. Each must be one that the target takes.
+func (c *compiler) emit(p *planner, tgt *target.Profile) error {
 	hashes := map[*recipes.Recipe]recipes.Hash{}
 	for i, r := range p.recipes {
 		h, ok := hashes[r]
 		if !ok {
 			h = r.Hash()
 			hashes[r] = h
-			c.bundle.Recipes[h] = r
+			if c.bundle.Recipes[h] == nil {
+				if err := tgt.CheckRecipe(r); err != nil {
+					return err
+				}
+				c.bundle.Recipes[h] = r
+			}
 		}
 		p.plan.Steps[p.launches[i]].Launch.Recipe = h
 		p.plan.WorkspaceBytes = max(p.plan.WorkspaceBytes, c.workspace(h, r))
 	}
+	return nil
 }
 
 // workspace is the size of a recipe's workspace, placed once.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -156,6 +157,14 @@ func printProfile(w io.Writer, p *target.Profile) error {
 		return err
 	}
 	t = table(w)
+	fmt.Fprintln(t, "\nREFUSED\tINSTEAD\tSOURCE\tWHY")
+	for _, f := range p.Refused {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", f.GUID, f.Instead, f.Source, f.Why+unsure(f.Note))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	t = table(w)
 	fmt.Fprintln(t, "\nSTRUCTURE\tBYTES\tALIGNMENT\tHEADER\tSOURCE")
 	for i := range p.Structs {
 		if s := &p.Structs[i]; s.Missing == "" {
@@ -218,6 +227,7 @@ func operand(o *target.Operand) string {
 
 func printNode(w io.Writer, n *target.Node) {
 	fmt.Fprintf(w, "guid\t%s\nsuffixes\t%s\noperands\t%s\nresults\t%s\n", n.GUID, dash(strings.Join(n.Suffixes, " ")), dash(operands(n.In)), operands(n.Out))
+	fmt.Fprintf(w, "engine\t%s\nin place\t%s\n", cmp.Or(string(n.Engine), "vector"), dash(n.InPlace))
 }
 
 func printNote(w io.Writer, p *target.Profile, n target.Note) {

@@ -73,6 +73,7 @@ func (p *Profile) Check() error {
 		once("limit", p.Limits, func(l *Limit) []string { return []string{l.Name} }),
 		once("type", p.Types, func(t *Type) []string { return []string{t.Suffix} }),
 		once("GUID", p.Nodes, func(n *Node) []string { return []string{n.GUID} }),
+		once("refused GUID", p.Refused, func(f *Refused) []string { return []string{f.GUID} }),
 		once("enumeration", p.Enums, func(e *Enum) []string { return []string{e.Name} }),
 		once("structure", p.Structs, func(s *Struct) []string { return append([]string{s.Name}, s.Aliases...) }),
 	)
@@ -84,6 +85,11 @@ func (p *Profile) Check() error {
 			return p.in(fmt.Errorf("limit %s is %d", l.Name, l.Value))
 		} else if err := p.cites(l.Note); err != nil {
 			return p.in(fmt.Errorf("limit %s: %w", l.Name, err))
+		}
+	}
+	for i := range p.Refused {
+		if err := p.checkRefused(&p.Refused[i]); err != nil {
+			return p.in(fmt.Errorf("refused GUID %s: %w", p.Refused[i].GUID, err))
 		}
 	}
 	for i := range p.Enums {
@@ -292,9 +298,25 @@ func (s *Struct) field(name string) *Field {
 	return find(s.Fields, func(f *Field) bool { return f.Name == name })
 }
 
+func (p *Profile) checkRefused(f *Refused) error {
+	if f.Why == "" || f.Instead == "" {
+		return errors.New("want why, and what to use instead")
+	}
+	if _, _, err := p.Node(f.GUID); err == nil {
+		return errors.New("it is listed as one to use, too")
+	}
+	return p.cites(f.Note)
+}
+
 func (p *Profile) checkNode(n *Node) error {
 	if err := p.cites(n.Note); err != nil {
 		return err
+	}
+	if !slices.Contains([]Engine{Vector, Matrix, Move, Alias}, n.Engine) {
+		return fmt.Errorf("engine %q is none of %s, %s, %s", n.Engine, Matrix, Move, Alias)
+	}
+	if n.InPlace != "" && !slices.ContainsFunc(n.In, func(o Operand) bool { return o.Name == n.InPlace }) {
+		return fmt.Errorf("it updates %s, which is no operand", n.InPlace)
 	}
 	if n.Params != "" && p.Struct(n.Params) == nil {
 		return fmt.Errorf("parameter structure %s is not listed", n.Params)

@@ -19,7 +19,7 @@ func TestNodesThatTheTargetDoesNotTake(t *testing.T) {
 		return len(r.Tensors) - 1
 	}
 	f, h, i := tensor(dtype.F32, 4, 4), tensor(dtype.BF16, 4, 4), tensor(dtype.I32, 4)
-	deep, long, flat := tensor(dtype.F32, 1, 1, 1, 1, 1, 1), tensor(dtype.F32, 1<<31, 1), tensor(dtype.F32)
+	deep, long, flat := tensor(dtype.F32, 1, 1, 1, 1, 1, 1), tensor(dtype.F32, 1<<31+1, 1), tensor(dtype.F32)
 	gemm := &recipes.Params{Struct: "synGEMMParams"}
 	gather := &recipes.Params{Struct: "ns_GatherKernel::Params", Fields: []recipes.Field{ints("axis", recipes.I32, 0)}}
 	for _, c := range []struct {
@@ -33,23 +33,23 @@ func TestNodesThatTheTargetDoesNotTake(t *testing.T) {
 		{"gemm", []int{h, h, recipes.Absent}, []int{f}, gemm, ""},
 		{"gather_fwd_f32", []int{f, i}, []int{f}, gather, ""},
 		{"concat", []int{f, f, f}, []int{f}, &recipes.Params{Struct: "synConcatenateParams", Fields: []recipes.Field{ints("axis", recipes.U32, 0)}}, ""},
-		{"add_fwd_i64", []int{f, f}, []int{f}, nil, "recipe r: node n (add_fwd_i64): profile gaudi2-1.21 has add_fwd with suffixes bf16, f32, i32, not i64"},
-		{"add_f32", []int{f, f}, []int{f}, nil, "profile gaudi2-1.21 has no GUID add_f32"},
-		{"add", []int{f, f}, []int{f}, nil, "profile gaudi2-1.21 has no GUID add"},
-		{"add_fwd_f32", []int{f}, []int{f}, nil, "operand 1, b, is missing"},
-		{"add_fwd_f32", []int{f, f, f}, []int{f}, nil, "3 operands or results, want at most 2"},
-		{"add_fwd_f32", []int{f, recipes.Absent}, []int{f}, nil, "operand 1, b, is absent"},
-		{"add_fwd_f32", []int{f, h}, []int{f}, nil, "operand 1, b: tensor t is bf16, want f32"},
-		{"add_fwd_f32", []int{f, f}, nil, nil, "operand 0, y, is missing"},
-		{"add_fwd_f32", []int{f, deep}, []int{f}, nil, "operand 1, b: tensor t has rank 6, want 1 to 5"},
-		{"add_fwd_f32", []int{f, flat}, []int{f}, nil, "tensor t has rank 0, want 1 to 5"},
-		{"add_fwd_f32", []int{f, long}, []int{f}, nil, "has dims [2147483648 1], want at most 2147483647 each"},
-		{"add_fwd_f32", []int{f, f}, []int{f}, gemm, "it has parameters synGEMMParams, and takes none"},
-		{"gemm", []int{h, h}, []int{f}, nil, "parameters synGEMMParams are missing"},
-		{"gemm", []int{h, h}, []int{f}, gather, "it has parameters ns_GatherKernel::Params, and takes synGEMMParams"},
-		{"gemm", []int{i, h}, []int{f}, gemm, "operand 0, a: tensor t is i32, want bf16 or f32"},
-		{"concat", nil, []int{f}, nil, "0 operands, want 0 and a multiple of 1"},
-		{"moe_bf16", []int{h, i, h, h, h, h}, []int{h}, nil, "6 operands, want 3 and a multiple of 2"},
+		{"add_fwd_i64", []int{f, f}, []int{f}, nil, "recipe r: node n (add_fwd_i64): GUID: want add_fwd_ and one of bf16, f32, i32, have i64; help: "},
+		{"add_f32", []int{f, f}, []int{f}, nil, "GUID: want one that profile gaudi2-1.21 lists, have add_f32"},
+		{"add", []int{f, f}, []int{f}, nil, "GUID: want one that profile gaudi2-1.21 lists, have add"},
+		{"add_fwd_f32", []int{f}, []int{f}, nil, "operand 1, b: want a tensor, have none"},
+		{"add_fwd_f32", []int{f, f, f}, []int{f}, nil, "operands: want at most 2, have 3"},
+		{"add_fwd_f32", []int{f, recipes.Absent}, []int{f}, nil, "operand 1, b: want a tensor, have none"},
+		{"add_fwd_f32", []int{f, h}, []int{f}, nil, "operand 1, b, tensor t: want f32, have bf16"},
+		{"add_fwd_f32", []int{f, f}, nil, nil, "result 0, y: want a tensor, have none"},
+		{"add_fwd_f32", []int{f, deep}, []int{f}, nil, "operand 1, b, tensor t: want rank 1 to 5, have 6"},
+		{"add_fwd_f32", []int{f, flat}, []int{f}, nil, "tensor t: want rank 1 to 5, have 0"},
+		{"add_fwd_f32", []int{f, long}, []int{f}, nil, "tensor t: want at most 2147483647 elements from the first to the last index of a dim, have 2147483648 in {2147483649, 1}"},
+		{"add_fwd_f32", []int{f, f}, []int{f}, gemm, "parameters: want none, have synGEMMParams"},
+		{"gemm", []int{h, h}, []int{f}, nil, "parameters: want synGEMMParams, have none"},
+		{"gemm", []int{h, h}, []int{f}, gather, "parameters: want synGEMMParams, have ns_GatherKernel::Params"},
+		{"gemm", []int{i, h}, []int{f}, gemm, "operand 0, a, tensor t: want bf16 or f32, have i32"},
+		{"concat", nil, []int{f}, nil, "operands: want 0 and a multiple of 1, have 0"},
+		{"moe_bf16", []int{h, i, h, h, h, h}, []int{h}, nil, "operands: want 3 and a multiple of 2, have 6"},
 	} {
 		_, err := p.EncodeNode(r, &recipes.Node{Name: "n", GUID: c.guid, In: c.in, Out: c.out, Params: c.params})
 		if c.want == "" {
@@ -68,5 +68,5 @@ func TestNodesThatTheTargetDoesNotTake(t *testing.T) {
 	require.Equal(t, "perf_lib_layer_params.h", m.Header)
 	n.In[1] = f
 	_, err = p.EncodeNode(r, n)
-	require.ErrorContains(t, err, "operand 1, routing_table: tensor t is f32, want i32")
+	require.ErrorContains(t, err, "operand 1, routing_table, tensor t: want i32, have f32")
 }

@@ -35,8 +35,10 @@ type Profile struct {
 	Limits   []Limit  `json:"limits"`
 	Types    []Type   `json:"types"`
 	Nodes    []Node   `json:"nodes"`
-	Enums    []Enum   `json:"enums"`
-	Structs  []Struct `json:"structs"`
+	// Refused are nodes that the target has and that are not to be used.
+	Refused []Refused `json:"refused,omitempty"`
+	Enums   []Enum    `json:"enums"`
+	Structs []Struct  `json:"structs"`
 }
 
 // Source is where entries come from, which cite it by id.
@@ -75,9 +77,32 @@ type Node struct {
 	// Suffixes are the types that the GUID may end in, none where it has no suffix.
 	Suffixes []string `json:"suffixes,omitempty"`
 	// Params is the parameter structure, "" where there is none.
-	Params string    `json:"params,omitempty"`
-	In     []Operand `json:"in"`
-	Out    []Operand `json:"out"`
+	Params string `json:"params,omitempty"`
+	// Engine is what computes it, which limits the sizes of its operands.
+	Engine Engine `json:"engine,omitempty"`
+	// InPlace is the operand that it updates where the result is the very tensor, "" if
+	// it updates none.
+	InPlace string    `json:"in_place,omitempty"`
+	In      []Operand `json:"in"`
+	Out     []Operand `json:"out"`
+	Note
+}
+
+// Engine is what of a device computes a node.
+type Engine string
+
+const (
+	Vector Engine = ""       // the vector engines, perhaps beside others
+	Matrix Engine = "matrix" // the matrix engine
+	Move   Engine = "move"   // what copies
+	Alias  Engine = "alias"  // nothing, as a rule: the result is another view of the bytes
+)
+
+// Refused is a node, by its whole GUID, that is not to be used.
+type Refused struct {
+	GUID    string `json:"guid"`
+	Why     string `json:"why"`     // what it does
+	Instead string `json:"instead"` // what to use
 	Note
 }
 

@@ -76,6 +76,11 @@ func TestBadProfiles(t *testing.T) {
 		{`"nodes": [{"guid": "g", "params": "S", "in": [], "out": [], "source": "x"}]`, "GUID g: parameter structure S is not listed"},
 		{`"nodes": [{"guid": "g", "suffixes": ["f64"], "in": [], "out": [], "source": "x"}]`, `suffix "f64" is no type`},
 		{`"nodes": [{"guid": "g", "in": [{"name": "a", "types": ["dt"]}], "out": [], "source": "x"}]`, `operand a: type "dt" is not known`},
+		{`"nodes": [{"guid": "g", "engine": "steam", "in": [], "out": [], "source": "x"}]`, `GUID g: engine "steam" is none of matrix, move, alias`},
+		{`"nodes": [{"guid": "g", "in_place": "b", "in": [{"name": "a"}], "out": [], "source": "x"}]`, "GUID g: it updates b, which is no operand"},
+		{`"refused": [{"guid": "g", "why": "w", "instead": "i"}]`, `refused GUID g: source "" is not listed`},
+		{`"refused": [{"guid": "g", "why": "w", "source": "x"}]`, "refused GUID g: want why, and what to use instead"},
+		{`"nodes": [{"guid": "g", "in": [], "out": [], "source": "x"}], "refused": [{"guid": "g", "why": "w", "instead": "i", "source": "x"}]`, "refused GUID g: it is listed as one to use, too"},
 		{`"nodes": [{"guid": "g", "in": [{"name": "a", "min_rank": 3, "max_rank": 2}], "out": [], "source": "x"}]`, "operand a: rank 3 to 2"},
 		{`"nodes": [{"guid": "g", "in": [{"name": "a", "optional": true}, {"name": "b"}], "out": [], "source": "x"}]`, "operand b: optional and repeated ones come last"},
 	} {
