@@ -48,7 +48,7 @@ import (
 //
 // Experts that all tokens share (the op says which) have one product for all tokens in
 // pairs and sorted ones too, on their matrices as they lie; a single token's are gathered
-// with the others, since two more to read take less time than products of their own.
+// with the others, since reading them thrice takes less time than nodes of their own.
 //
 // Rounding is that of moe: gate, up, activations, what each expert gives, and the sum,
 // which stays in f32 where it is only cast to that. The sum of pairs and sorted ones is
