@@ -467,6 +467,9 @@ func moeRule(o *Op) ([]Type, error) {
 	if o.Attr("first") != nil && o.Int("first") < 0 {
 		return nil, &ruleError{code: "V05", msg: fmt.Sprintf("moe: first is %d; experts are numbered from 0", o.Int("first"))}
 	}
+	if err == nil && o.Attr("shared") != nil {
+		err = wantShared(o)
+	}
 	for i := 3; i < len(o.Args) && err == nil; i += 2 {
 		err = moeBank(o, i)
 	}
@@ -474,6 +477,15 @@ func moeRule(o *Op) ([]Type, error) {
 		return nil, err
 	}
 	return sameRule(o)
+}
+
+// wantShared checks that a token can choose as many experts as all share.
+func wantShared(o *Op) error {
+	n := o.Int("shared")
+	if k, known := arg(o, 1).Shape[1].Const(); n < 0 || known && n > k {
+		return &ruleError{code: "V05", msg: fmt.Sprintf("moe: shared is %d, want 0 to the %s choices of a token", n, arg(o, 1).Shape[1])}
+	}
+	return nil
 }
 
 // moeBank checks a bank of experts, operands i and i + 1. All banks have the width

@@ -80,7 +80,7 @@ func CompileWith(ctx context.Context, d *Deployment, opt Options) (b *recipes.Bu
 			Format: recipes.FormatVersion, Quill: Version, Target: d.Target, Deployment: d.manifest(), Costs: d.costs(cfg),
 			Model: recipes.Model{
 				Fingerprint: fp, Layers: cfg.Layers, Hidden: cfg.Hidden, Vocab: cfg.Vocab, ValidVocab: cfg.ValidVocab, EOS: cfg.EOS,
-				Window: window(cfg),
+				Window: window(cfg), LayerKinds: layerKinds(cfg),
 			},
 			Compiled: recipes.Compiled{Passes: manager.Pipeline().String(), Params: params.Texts()},
 		},
@@ -106,6 +106,24 @@ func window(c *inkling.Config) int {
 		return c.Window
 	}
 	return 0
+}
+
+// layerKinds says what each layer has.
+func layerKinds(c *inkling.Config) []recipes.LayerKind {
+	kinds := make([]recipes.LayerKind, c.Layers)
+	for l := range kinds {
+		switch local, dense := c.IsLocal[l], c.IsDense(l); {
+		case local && dense:
+			kinds[l] = recipes.LocalDense
+		case local:
+			kinds[l] = recipes.LocalMoE
+		case dense:
+			kinds[l] = recipes.GlobalDense
+		default:
+			kinds[l] = recipes.GlobalMoE
+		}
+	}
+	return kinds
 }
 
 func (d *Deployment) configPath() string { return filepath.Join(d.ModelDir(), "config.json") }

@@ -33,7 +33,7 @@ func inBuffer(r *recipes.Recipe, t int, buffer recipes.Buffer) bool {
 // measuredBundle has a bucket of each family and two of decode.
 func measuredBundle(t *testing.T, moe string) *recipes.Bundle {
 	names := []string{"prefill/q=512,c=0", "prefill/q=512,c=8", "prefill/q=512,c=63", "decode/b=1,n=16", "decode/b=1,n=2048", "decode/b=16,n=352", "logits/r=1", "logits/r=16"}
-	b := compileDeepWith(t, 42, func(d *Deployment) { d.MoE = moe }, func(b recipes.Bucket) bool { return slices.Contains(names, b.String()) })
+	b := compileDeepAs(t, 42, moe, func(b recipes.Bucket) bool { return slices.Contains(names, b.String()) })
 	require.Len(t, b.Sets[0].Plans, len(names))
 	return b
 }

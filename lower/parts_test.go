@@ -1,6 +1,7 @@
 package lower
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -103,4 +104,35 @@ func @f(
 	require.NoError(t, err)
 	requireComputed(t, p)
 	require.Len(t, p.segments[0].Inner, 1, "the first and the last row")
+}
+
+// Values that a later launch joins lie together where they are summed over the ranks in
+// place, too; one whose part of a rank is read too has two places.
+func TestReducedValuesThatAreJoined(t *testing.T) {
+	const text = `module @m {level = model, tp = 2}
+func @f(
+  input %%x: f32[2, 64], weight %%w: f32[64, 64]@shard(1, 2) = "w", weight %%v: f32[64, 64]@shard(0, 2) = "v"
+) -> (output y: f32[4, 64]%s) {
+  %%g = matmul %%x, %%v {trans_b = true, dtype = f32}
+  %%a = matmul %%g, %%w {trans_b = true, dtype = f32}
+  %%b = all_reduce %%a
+  %%h = matmul %%b, %%v {trans_b = true, dtype = f32}
+  %%c = matmul %%h, %%w {trans_b = true, dtype = f32}
+  %%d = all_reduce %%c%s
+  %%e = concat %%b, %%d {axis = 0}
+  %%y = exp %%e
+  return %%y%s
+}
+`
+	p, _, err := planOf(t, fmt.Sprintf(text, "", "", ""))
+	require.NoError(t, err)
+	requireComputed(t, p)
+	require.Zero(t, guids(p)["concat"])
+
+	p, _, err = planOf(t, fmt.Sprintf(text, ", output z: f32[2, 64]", `
+  %n = add %c, %c
+  %o = all_reduce %n`, ", %o"))
+	require.NoError(t, err)
+	requireComputed(t, p)
+	require.Equal(t, 1, guids(p)["concat"])
 }

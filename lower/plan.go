@@ -132,7 +132,7 @@ type liveness struct {
 // share gives values that lie behind each other one interval: results that are parts
 // of one value, and values that an op reads as one. Each must begin where the device
 // can bind an address.
-func (l *liveness) share(entry *ir.Func) error {
+func (l *liveness) share(entry *ir.Func, uses *ir.Uses) error {
 	for _, o := range calls(entry) {
 		callee := o.Attr("callee").Func
 		list, err := partsOf(callee)
@@ -149,7 +149,7 @@ func (l *liveness) share(entry *ir.Func) error {
 		for _, r := range runsOf(callee) {
 			args := make([]*ir.Value, len(r))
 			for i, q := range r {
-				args[i] = o.Args[slices.Index(callee.Params, q)]
+				args[i] = reducedFrom(uses, o.Args[slices.Index(callee.Params, q)])
 			}
 			if err := l.shareRun(args); err != nil {
 				return err
@@ -157,6 +157,15 @@ func (l *liveness) share(entry *ir.Func) error {
 		}
 	}
 	return nil
+}
+
+// reducedFrom is what a value is where it is first written: the operand of an all-reduce
+// that works in place, or itself.
+func reducedFrom(uses *ir.Uses, v *ir.Value) *ir.Value {
+	if v.Def != nil && v.Def.Name() == "all_reduce" && uses.Count(v.Def.Args[0]) == 1 {
+		return v.Def.Args[0]
+	}
+	return v
 }
 
 // shareRun puts values behind each other if all are computed by launches and only cross
@@ -198,13 +207,13 @@ func (l *liveness) block(bytes int64, at map[*ir.Value]int64, root bool) {
 // place when nothing else reads its operand.
 func (p *planner) intervals() (liveness, error) {
 	live := liveness{of: map[*ir.Value]*interval{}, blocks: map[*ir.Value]*interval{}, at: map[*ir.Value]int64{}}
-	if err := live.share(p.entry); err != nil {
+	uses := ir.NewUses(p.entry)
+	if err := live.share(p.entry, uses); err != nil {
 		return live, err
 	}
 	if err := p.carried(); err != nil {
 		return live, err
 	}
-	uses := ir.NewUses(p.entry)
 	for i, o := range p.entry.Ops {
 		for _, a := range o.Args {
 			if iv := live.of[a]; iv != nil {
@@ -215,8 +224,11 @@ func (p *planner) intervals() (liveness, error) {
 			if p.values[r] != nil || resultKind(o, r) == ir.State {
 				continue
 			}
-			if o.Name() == "all_reduce" && live.of[o.Args[0]] != nil && uses.Count(o.Args[0]) == 1 {
-				live.of[r], live.at[r] = live.of[o.Args[0]], live.at[o.Args[0]]
+			if v := reducedFrom(uses, r); v != r && live.of[v] != nil {
+				live.of[r], live.at[r] = live.of[v], live.at[v]
+				if iv := live.blocks[v]; iv != nil {
+					live.blocks[r] = iv
+				}
 				continue
 			}
 			if err := live.begin(r, i); err != nil {

@@ -16,6 +16,12 @@ func compileDeep(t *testing.T, layers int, keep func(recipes.Bucket) bool) *reci
 	return compileDeepWith(t, layers, func(*Deployment) {}, keep)
 }
 
+// compileDeepAs does so with experts in a form.
+func compileDeepAs(t *testing.T, layers int, moe string, keep func(recipes.Bucket) bool) *recipes.Bundle {
+	t.Helper()
+	return compileDeepWith(t, layers, func(d *Deployment) { d.MoE = moe }, keep)
+}
+
 // compileDeepWith changes the deployment before.
 func compileDeepWith(t *testing.T, layers int, change func(*Deployment), keep func(recipes.Bucket) bool) *recipes.Bundle {
 	t.Helper()
@@ -32,7 +38,10 @@ func compileDeepWith(t *testing.T, layers int, change func(*Deployment), keep fu
 	require.NoError(t, err)
 	require.Len(t, all, 251)
 	c := compiler{
-		cfg: cfg, dep: d, bundle: &recipes.Bundle{Recipes: map[recipes.Hash]*recipes.Recipe{}},
+		cfg: cfg, dep: d, bundle: &recipes.Bundle{
+			Manifest: recipes.Manifest{Model: recipes.Model{Layers: layers, LayerKinds: layerKinds(cfg)}},
+			Recipes:  map[recipes.Hash]*recipes.Recipe{},
+		},
 		passes: passes.NewManager(passes.Config{Pipeline: passes.Default(), Params: d.params()}),
 	}
 	for _, b := range all {
@@ -73,6 +82,57 @@ func TestDecodeOfOneStream(t *testing.T) {
 	}
 	require.Positive(t, decodes)
 	require.Equal(t, 1, logits)
+}
+
+// Decode of one stream of Inkling-Small has a bounded number of compute nodes, be experts
+// fused or gathered; they add up over kinds of layers and over source ops.
+func TestNodesOfDecode(t *testing.T) {
+	t.Parallel()
+	for moe, most := range map[string]struct{ compute, merged, ofLayer int }{
+		passes.FusedExperts:    {1910, 1315, 39},
+		passes.GatheredExperts: {2190, 1515, 46},
+	} {
+		b := compileDeepAs(t, 42, moe, func(b recipes.Bucket) bool { return b.Phase == recipes.Decode && b.Seqs == 1 })
+		for i := range b.Sets[0].Plans {
+			p := &b.Sets[0].Plans[i]
+			w := b.Work(p)
+			t.Logf("%s, %s: %d compute nodes, %d with chains merged, chain %d", moe, p.Bucket, w.Compute, w.Merged, w.Chain)
+			require.LessOrEqual(t, w.Compute, most.compute, "%s, %s", moe, p.Bucket)
+			require.LessOrEqual(t, w.Merged, most.merged, "%s, %s", moe, p.Bucket)
+			require.LessOrEqual(t, w.Chain, 40*42, "%s, %s", moe, p.Bucket)
+			var sum, merged, layers, sources int
+			for _, k := range w.Kinds {
+				sum, merged, layers = sum+k.Compute, merged+k.Merged, layers+k.Layers
+				if k.Kind == recipes.LocalMoE {
+					require.LessOrEqual(t, k.MostOfLayer, most.ofLayer, "%s, %s", moe, p.Bucket)
+					require.LessOrEqual(t, k.MostChain, 32, "%s, %s", moe, p.Bucket)
+				}
+			}
+			for _, n := range w.Sources {
+				sources += n
+			}
+			require.Equal(t, []int{w.Compute, w.Merged, 42, w.Compute}, []int{sum, merged, layers, sources})
+		}
+	}
+}
+
+// Gathered experts take no more memory than fused ones: shared experts' matrices lie
+// behind the routed ones, and nowhere else.
+func TestGatheredExpertsLieOnce(t *testing.T) {
+	t.Parallel()
+	one := func(b recipes.Bucket) bool { return b.Phase != recipes.Logits && b.Seqs == 1 && b.Blocks == 16 }
+	fused, gathered := compileDeepAs(t, 6, passes.FusedExperts, one), compileDeepAs(t, 6, passes.GatheredExperts, one)
+	bytes := func(b *recipes.Bundle) float64 { return float64(b.Sets[0].Info.Bytes[recipes.Weights]) }
+	require.InEpsilon(t, bytes(fused), bytes(gathered), 1e-4)
+	for h, r := range gathered.Recipes {
+		for _, n := range r.Nodes {
+			if n.GUID != "concat" {
+				continue
+			}
+			x := r.Tensors[n.In[0]]
+			require.False(t, x.Section >= 0 && r.Sections[x.Section].Buffer == recipes.Weights && x.Bytes() > 1<<20, "%s copies a bank", h)
+		}
+	}
 }
 
 // What a step takes of memory beside weights and caches does not grow with the number

@@ -46,10 +46,14 @@ import (
 // which each token chooses 6, up to 14 tokens are pairs, and more than some 580 are
 // sorted.
 //
-// Rounding is that of moe: gate, up, activations, what each expert gives, and the sum.
-// The sum of pairs and sorted ones is taken in the order of choices, that of all in the
-// order of experts; the weights of an expert that a token names twice are then added
-// first. Rows of different tokens never meet: rows that fill up a group are those of
+// Experts that all tokens share (the op says which) have one product for all tokens in
+// pairs and sorted ones too, on their matrices as they lie; a single token's are gathered
+// with the others, since reading them thrice takes less time than nodes of their own.
+//
+// Rounding is that of moe: gate, up, activations, what each expert gives, and the sum,
+// which stays in f32 where it is only cast to that. The sum of pairs and sorted ones is
+// taken in the order of choices, that of all in the order of experts; the weights of an
+// expert that a token names twice are then added first. Rows of different tokens never meet: rows that fill up a group are those of
 // some choice, and nothing reads what they give. What an expert gives that a token did
 // not choose is hidden by selection, ahead of its last product; its matrix is taken to
 // be finite.
@@ -92,13 +96,22 @@ func expandMoE(c *Context, m *ir.Module) (bool, error) {
 	if c.Int("bytes") < 1 {
 		return false, errors.New("option bytes is 0, want a number from 1")
 	}
-	return applyPatterns(c, m, []pattern{{"experts", []string{"moe"}, gatherExperts}})
+	return applyPatterns(c, m, []pattern{
+		{"experts whose sum is cast to f32", []string{"cast"}, func(r *rewriter, o *ir.Op) bool {
+			moe := def(o.Args[0], "moe")
+			return moe != nil && onlyCast(r, moe) && gatherExperts(r, moe, dtype.F32)
+		}},
+		{"experts", []string{"moe"}, func(r *rewriter, o *ir.Op) bool {
+			return !onlyCast(r, o) && gatherExperts(r, o, o.Results[0].Type.DType)
+		}},
+	})
 }
 
-func gatherExperts(r *rewriter, o *ir.Op) bool {
+// gatherExperts replaces the op being looked at by what a moe computes, in a type.
+func gatherExperts(r *rewriter, o *ir.Op, sum dtype.Type) bool {
 	g := &gatherer{
 		rewriter: r, x: o.Args[0], experts: o.Args[1], weights: o.Args[2], w13: o.Args[3], w2: o.Args[4],
-		dt: o.Args[0].Type.DType, rows: r.ctx.Int("rows"), bytes: r.ctx.Int("bytes"),
+		dt: o.Args[0].Type.DType, sumType: sum, rows: r.ctx.Int("rows"), bytes: r.ctx.Int("bytes"),
 	}
 	if len(o.Args) > 5 || o.Attr("first") != nil {
 		r.ctx.Remark(o.Loc, "not expanded: experts are in several banks, or a part of all")
@@ -116,6 +129,9 @@ func gatherExperts(r *rewriter, o *ir.Op) bool {
 		}
 		*d.n = n
 	}
+	if o.Attr("shared") != nil && o.Int("shared") < min(g.k, g.count) {
+		g.shared = o.Int("shared")
+	}
 	switch g.form(r.ctx.Choice("form")) {
 	case "pairs":
 		return r.replace(g.pairs())
@@ -130,15 +146,18 @@ type gatherer struct {
 	*rewriter
 	x, experts, weights, w13, w2    *ir.Value
 	tokens, k, count, width, hidden int64
-	dt                              dtype.Type
+	shared                          int64 // of k and count: first choices of all, and last experts
+	dt, sumType                     dtype.Type
 	rows, bytes                     int64
 }
 
-// groups is how many groups of rows choices may need, however they are distributed: each
-// expert that is chosen has one that is not full.
+// pairCount is how many choices there are of experts that are not shared.
+func (g *gatherer) pairCount() int64 { return g.tokens * (g.k - g.shared) }
+
+// groups is how many groups of rows these choices may need, however they are
+// distributed: each expert that is chosen has one that is not full.
 func (g *gatherer) groups() int64 {
-	pairs := g.tokens * g.k
-	return (pairs + min(g.count, pairs)*(g.rows-1)) / g.rows
+	return (g.pairCount() + min(g.count-g.shared, g.pairCount())*(g.rows-1)) / g.rows
 }
 
 // form is the cheapest one, by what an expert's matrices cost to read, unless the
@@ -150,8 +169,8 @@ func (g *gatherer) form(option string) string {
 	if option != "auto" {
 		return option
 	}
-	pairs, groups := float64(g.tokens*g.k), float64(g.groups())
-	all := float64(g.count) * max(1, float64(g.tokens)/ridge)
+	pairs, groups := float64(g.pairCount()), float64(g.groups())
+	all := float64(g.count-g.shared) * max(1, float64(g.tokens)/ridge)
 	sorted := groups * max(3, float64(g.rows)/ridge)
 	switch {
 	case 3*pairs <= min(all, sorted):
@@ -174,17 +193,22 @@ func dimsOf(ns ...int64) []ir.Dim {
 }
 
 // parts calls a function for ranges of n things, of which as many are together as have
-// at most so many bytes, and joins what it builds along the first axis.
-func (g *gatherer) parts(n, each int64, build func(a, b int64) *ir.Value) *ir.Value {
+// at most so many bytes.
+func (g *gatherer) parts(n, each int64, build func(a, b int64) *ir.Value) []*ir.Value {
 	most := max(1, g.bytes/each)
 	var list []*ir.Value
 	for a := int64(0); a < n; a += most {
 		list = append(list, build(a, min(n, a+most)))
 	}
+	return list
+}
+
+// joined puts values behind each other along an axis.
+func (g *gatherer) joined(axis int64, list ...*ir.Value) *ir.Value {
 	if len(list) == 1 {
 		return list[0]
 	}
-	return g.Concat(0, list...)
+	return g.Concat(axis, list...)
 }
 
 func (g *gatherer) outer(v *ir.Value, a, b int64) *ir.Value {
@@ -196,9 +220,9 @@ func (g *gatherer) outer(v *ir.Value, a, b int64) *ir.Value {
 
 // activated is silu(gate)·up of products [outer…, 2, rows, I], without that axis.
 func (g *gatherer) activated(x, w13 *ir.Value, outer ...int64) *ir.Value {
-	both := g.Matmul(x, w13, true, g.dt)
+	both := g.wide(g.Matmul(x, w13, true, g.dt))
 	axis := int64(both.Type.Rank() - 3)
-	gate, up := g.wide(g.Slice(both, axis, ir.D(0), ir.D(1))), g.wide(g.Slice(both, axis, ir.D(1), ir.D(2)))
+	gate, up := g.Slice(both, axis, ir.D(0), ir.D(1)), g.Slice(both, axis, ir.D(1), ir.D(2))
 	act := g.CastTo(g.Mul(g.Silu(gate), up), g.dt)
 	return g.ReshapeShard(act, len(outer), dimsOf(append(outer, g.width)...)...)
 }
@@ -207,17 +231,44 @@ func (g *gatherer) activated(x, w13 *ir.Value, outer ...int64) *ir.Value {
 // of y [b − a, k, H].
 func (g *gatherer) sum(y *ir.Value, a, b int64) *ir.Value {
 	w := g.Reshape(g.outer(g.weights, a, b), dimsOf(b-a, 1, g.k))
-	return g.Reshape(g.Matmul(w, y, false, g.dt), dimsOf(b-a, g.hidden))
+	return g.Reshape(g.Matmul(w, y, false, g.sumType), dimsOf(b-a, g.hidden))
+}
+
+// ofShared is what the shared experts give all tokens: [shared, T, H].
+func (g *gatherer) ofShared() *ir.Value {
+	first := g.count - g.shared
+	act := g.activated(g.Reshape(g.x, dimsOf(1, 1, g.tokens, g.hidden)), g.outer(g.w13, first, g.count), g.shared, g.tokens)
+	return g.Matmul(act, g.outer(g.w2, first, g.count), true, g.dt)
+}
+
+// others are the experts that tokens choose beside the shared ones. A token without
+// numbers chooses any, so they are bounded.
+func (g *gatherer) others() *ir.Value {
+	if g.shared == 0 {
+		return g.experts
+	}
+	return g.Min(g.Slice(g.experts, 1, ir.D(g.shared), ir.D(g.k)), g.number(float64(g.count-g.shared-1), dtype.I32, 2))
 }
 
 func (g *gatherer) pairs() *ir.Value {
-	return g.parts(g.tokens, g.k*g.expertBytes(), func(a, b int64) *ir.Value {
-		n, chosen := b-a, g.outer(g.experts, a, b)
+	if g.tokens == 1 {
+		g.shared = 0
+	}
+	experts, k := g.others(), g.k-g.shared
+	var shared *ir.Value // [T, shared, H]
+	if g.shared > 0 {
+		shared = g.Transpose(g.ofShared(), []int64{1, 0, 2})
+	}
+	return g.joined(0, g.parts(g.tokens, k*g.expertBytes(), func(a, b int64) *ir.Value {
+		n, chosen := b-a, g.outer(experts, a, b)
 		x := g.Reshape(g.outer(g.x, a, b), dimsOf(n, 1, 1, 1, g.hidden))
-		act := g.activated(x, g.Gather(g.w13, chosen, 0), n, g.k, 1)
-		y := g.Matmul(act, g.Gather(g.w2, chosen, 0), true, g.dt)
-		return g.sum(g.Reshape(y, dimsOf(n, g.k, g.hidden)), a, b)
-	})
+		act := g.activated(x, g.Gather(g.w13, chosen, 0), n, k, 1)
+		y := g.Reshape(g.Matmul(act, g.Gather(g.w2, chosen, 0), true, g.dt), dimsOf(n, k, g.hidden))
+		if shared != nil {
+			y = g.Concat(1, g.outer(shared, a, b), y)
+		}
+		return g.sum(y, a, b)
+	})...)
 }
 
 // all multiplies by groups of experts. Their sums are taken in f32.
@@ -244,31 +295,34 @@ func (g *gatherer) all() *ir.Value {
 		}
 		sum = part
 	}
-	return g.Reshape(g.CastTo(sum, g.dt), dimsOf(g.tokens, g.hidden))
+	return g.Reshape(g.CastTo(sum, g.sumType), dimsOf(g.tokens, g.hidden))
 }
 
-// sorted puts choices into groups of one expert.
+// sorted puts choices into groups of one expert. Rows of shared experts come first.
 func (g *gatherer) sorted() *ir.Value {
 	s := g.sort()
 	row := g.hidden * int64(g.dt.Size())
-	n := g.groups()
-	each := max(g.expertBytes(), g.rows*row)
-	y := g.parts(n, each, func(a, b int64) *ir.Value {
+	var y []*ir.Value
+	if g.shared > 0 {
+		y = append(y, g.Reshape(g.ofShared(), dimsOf(g.shared*g.tokens, g.hidden)))
+	}
+	y = append(y, g.parts(g.groups(), max(g.expertBytes(), g.rows*row), func(a, b int64) *ir.Value {
 		expert := g.outer(s.expert, a, b)
 		x := g.Reshape(g.Gather(g.x, g.outer(s.token, a, b), 0), dimsOf(b-a, 1, g.rows, g.hidden))
 		act := g.activated(x, g.Gather(g.w13, expert, 0), b-a, g.rows)
 		return g.Reshape(g.Matmul(act, g.Gather(g.w2, expert, 0), true, g.dt), dimsOf((b-a)*g.rows, g.hidden))
-	})
-	return g.parts(g.tokens, g.k*row, func(a, b int64) *ir.Value {
-		return g.sum(g.Gather(y, g.outer(s.row, a, b), 0), a, b)
-	})
+	})...)
+	all := g.joined(0, y...)
+	return g.joined(0, g.parts(g.tokens, g.k*row, func(a, b int64) *ir.Value {
+		return g.sum(g.Gather(all, g.outer(s.row, a, b), 0), a, b)
+	})...)
 }
 
 // sorting says where choices are computed.
 type sorting struct {
 	expert *ir.Value // i32 [groups], of each group
 	token  *ir.Value // i32 [groups, rows], of each row of a group; of any token where it only fills up
-	row    *ir.Value // i32 [T, k], of each choice among the rows of all groups
+	row    *ir.Value // i32 [T, k], of each choice among those of shared experts and then of all groups
 }
 
 // sort puts choices in the order of their experts, which is stable, and gives each
@@ -279,37 +333,45 @@ type sorting struct {
 //	end      groups of experts up to this one
 //	base     start − rows · (end − own groups)  sorted choice = base + row
 func (g *gatherer) sort() sorting {
-	pairs, n, f32 := g.tokens*g.k, g.groups(), dtype.F32
+	pairs, n, f32 := g.pairCount(), g.groups(), dtype.F32
+	experts, count, k := g.others(), g.count-g.shared, g.k-g.shared
 	line := dimsOf(1, pairs)
-	order := g.argsort(g.Reshape(g.experts, line), pairs)
+	order := g.argsort(g.Reshape(experts, line), pairs)
 	rank := g.argsort(g.Reshape(order, line), pairs)
 
 	// Predicates as numbers are summed by products where there are many of them.
-	below := g.Lt(g.Reshape(g.experts, dimsOf(pairs, 1)), g.Reshape(g.Iota(ir.D(g.count+1)), dimsOf(1, g.count+1)))
+	below := g.Lt(g.Reshape(experts, dimsOf(pairs, 1)), g.Reshape(g.Iota(ir.D(count+1)), dimsOf(1, count+1)))
 	starts := g.Matmul(g.Broadcast(g.number(1, dtype.BF16, 2), line), g.indicator(below, dtype.BF16), false, f32)
-	start := g.Slice(starts, 1, ir.D(0), ir.D(g.count))
-	choices := g.Sub(g.Slice(starts, 1, ir.D(1), ir.D(g.count+1)), start)
+	start := g.Slice(starts, 1, ir.D(0), ir.D(count))
+	choices := g.Sub(g.Slice(starts, 1, ir.D(1), ir.D(count+1)), start)
 	most := (pairs + g.rows - 1) / g.rows
 	full := g.Mul(g.counting(most, most, 1), g.number(float64(g.rows), f32, 2))
 	own := g.ReduceSum(g.indicator(g.Lt(full, choices), f32), 0)
-	upTo := g.Le(g.counting(g.count, g.count, 1), g.counting(g.count, 1, g.count))
+	upTo := g.Le(g.counting(count, count, 1), g.counting(count, 1, count))
 	end := g.Matmul(own, g.indicator(upTo, f32), false, f32)
 	base := g.Sub(start, g.Mul(g.Sub(end, own), g.number(float64(g.rows), f32, 2)))
-	base = g.Reshape(g.Cast(base, dtype.I32), dimsOf(g.count))
+	base = g.Reshape(g.Cast(base, dtype.I32), dimsOf(count))
 
 	// Groups behind the last one are the last expert's.
 	expert := g.ReduceSum(g.indicator(g.Le(end, g.counting(n, n, 1)), f32), 1)
-	expert = g.Cast(g.Min(expert, g.number(float64(g.count-1), f32, 2)), dtype.I32)
+	expert = g.Cast(g.Min(expert, g.number(float64(count-1), f32, 2)), dtype.I32)
 	expert = g.Reshape(expert, dimsOf(n))
 	at := g.Add(g.Reshape(g.Gather(base, expert, 0), dimsOf(n, 1)), g.Reshape(g.Iota(ir.D(n*g.rows)), dimsOf(n, g.rows)))
 	at = g.Min(at, g.number(float64(pairs-1), dtype.I32, 2))
-	token := g.Broadcast(g.Reshape(g.Iota(ir.D(g.tokens)), dimsOf(g.tokens, 1)), dimsOf(g.tokens, g.k))
+	token := g.Broadcast(g.Reshape(g.Iota(ir.D(g.tokens)), dimsOf(g.tokens, 1)), dimsOf(g.tokens, k))
 	token = g.Gather(g.Reshape(token, dimsOf(pairs)), order, 0)
-	return sorting{
-		expert: expert,
-		token:  g.Gather(token, at, 0),
-		row:    g.Sub(g.Reshape(rank, dimsOf(g.tokens, g.k)), g.Gather(base, g.experts, 0)),
+	row := g.Sub(g.Reshape(rank, dimsOf(g.tokens, k)), g.Gather(base, experts, 0))
+	return sorting{expert: expert, token: g.Gather(token, at, 0), row: g.behindShared(row)}
+}
+
+// behindShared are the rows of choices among all, given those among the rows of groups.
+func (g *gatherer) behindShared(row *ir.Value) *ir.Value {
+	if g.shared == 0 {
+		return row
 	}
+	n := g.shared * g.tokens
+	own := g.Transpose(g.Reshape(g.Iota(ir.D(n)), dimsOf(g.shared, g.tokens)), []int64{1, 0})
+	return g.Concat(1, own, g.Add(row, g.number(float64(n), dtype.I32, 2)))
 }
 
 // argsort is the place of each of n numbers i32 [1, n] in ascending order: i32 [n].

@@ -19,6 +19,7 @@ type mixture struct {
 	tokens, k, experts, width, hidden int64
 	tp                                int
 	dt                                dtype.Type
+	shared                            int64 // of k and experts
 }
 
 func (c mixture) module(t *testing.T) *ir.Module {
@@ -37,10 +38,10 @@ func @f(
   input %%x: %[2]s[%[3]d, %[7]d], input %%e: i32[%[3]d, %[4]d], input %%w: %[2]s[%[3]d, %[4]d],
   weight %%w13: %[2]s[%[5]d, 2, %[6]d, %[7]d]%[8]s = "w13", weight %%w2: %[2]s[%[5]d, %[7]d, %[6]d]%[8]s = "w2"
 ) -> (output y: %[2]s[%[3]d, %[7]d]) {
-  %%0 = moe %%x, %%e, %%w, %%w13, %%w2
+  %%0 = moe %%x, %%e, %%w, %%w13, %%w2 {shared = %[10]d}
 %[9]s  return %%1
 }
-`, c.tp, d, c.tokens, c.k, c.experts, c.width, c.hidden, shard, result))
+`, c.tp, d, c.tokens, c.k, c.experts, c.width, c.hidden, shard, result, c.shared))
 	require.NoError(t, err)
 	return m
 }
@@ -73,8 +74,25 @@ var choices = map[string]func(c mixture, r *rand.Rand, token, j int64) int64{
 	"few":      func(c mixture, r *rand.Rand, _, _ int64) int64 { return r.Int64N(min(2, c.experts)) * (c.experts - 1) },
 }
 
+// choose gives every token its choices: those of shared experts, then others of a kind.
+func (c mixture) choose(r *rand.Rand, kind string) *interp.Tensor {
+	chosen := interp.Zeros(dtype.I32, c.tokens, c.k)
+	others := c
+	others.experts -= c.shared
+	for n := range chosen.I {
+		token, j := int64(n)/c.k, int64(n)%c.k
+		if j < c.shared {
+			chosen.I[n] = others.experts + j
+		} else {
+			chosen.I[n] = choices[kind](others, r, token, j-c.shared)
+		}
+	}
+	return chosen
+}
+
 // Every form computes what the op does, whatever is chosen: all of one expert, an expert
-// twice by one token, experts that nobody chooses; for any number of tokens.
+// twice by one token, experts that nobody chooses, some that all share; for any number of
+// tokens.
 func TestFormsOfExpertsAgree(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range 60 {
@@ -82,15 +100,18 @@ func TestFormsOfExpertsAgree(t *testing.T) {
 			tokens: 1 + r.Int64N(40), k: 1 + r.Int64N(4), experts: 1 + r.Int64N(9), width: 1 + r.Int64N(5), hidden: 1 + r.Int64N(9),
 			tp: 1 + i%2, dt: []dtype.Type{dtype.F32, dtype.BF16}[i/2%2],
 		}
+		if i%3 > 0 {
+			c.shared = r.Int64N(min(c.k, c.experts) + 1)
+		}
+		if c.shared == c.experts {
+			c.k = c.shared // there are no others to choose
+		}
 		m := c.module(t)
 		kinds := []string{"any", "one", "first", "in turns", "few"}
 		kind := kinds[i%len(kinds)]
 		args, err := interp.RandomArgs(m, m.Entry(), nil, uint64(i), interp.RandomOptions{})
 		require.NoError(t, err)
-		chosen := interp.Zeros(dtype.I32, c.tokens, c.k)
-		for n := range chosen.I {
-			chosen.I[n] = choices[kind](c, r, int64(n)/c.k, int64(n)%c.k)
-		}
+		chosen := c.choose(r, kind)
 		for rank := range args {
 			args[rank]["e"] = chosen
 		}
@@ -122,19 +143,28 @@ func largestOf(results []map[string]*interp.Tensor) float64 {
 // Tokens that are padding may hold anything, and experts that a token did not choose may
 // overflow: other tokens keep their bits.
 func TestRowsOfExpertsKeepApart(t *testing.T) {
-	c := mixture{tokens: 11, k: 2, experts: 5, width: 4, hidden: 6, tp: 1, dt: dtype.F32}
+	for shared := range int64(2) {
+		rowsOfExpertsKeepApart(t, mixture{tokens: 11, k: 2 + shared, experts: 5 + shared, width: 4, hidden: 6, tp: 1, dt: dtype.F32, shared: shared})
+	}
+}
+
+func rowsOfExpertsKeepApart(t *testing.T, c mixture) {
+	t.Helper()
 	m := c.module(t)
 	args, err := interp.RandomArgs(m, m.Entry(), nil, 3, interp.RandomOptions{})
 	require.NoError(t, err)
-	chosen := interp.Zeros(dtype.I32, c.tokens, c.k)
+	chosen := c.choose(nil, "in turns")
 	for n := range chosen.I {
-		chosen.I[n] = int64(n*7) % (c.experts - 1) // the last one is not chosen
+		if last := c.experts - c.shared - 1; chosen.I[n] == last { // the last one that is not shared is not chosen
+			chosen.I[n] = 0
+		}
 	}
 	args[0]["e"] = chosen
 	last := *args[0]["w13"]
 	last.F = slices.Clone(last.F)
-	for i := len(last.F) - int(2*c.width*c.hidden); i < len(last.F); i++ {
-		last.F[i] = 1e38
+	matrix := int(2 * c.width * c.hidden)
+	for i := range matrix {
+		last.F[len(last.F)-(int(c.shared)+1)*matrix+i] = 1e38
 	}
 	for _, options := range []string{"form=pairs", "form=all", "form=sorted,rows=4"} {
 		after := expanded(t, m, options)
@@ -156,6 +186,14 @@ func TestRowsOfExpertsKeepApart(t *testing.T) {
 				}
 				spoilt[name] = &v
 			}
+			wrong := *chosen // a router without numbers chooses any experts
+			wrong.I = slices.Clone(chosen.I)
+			for _, p := range pads {
+				for j := range c.k {
+					wrong.I[p*c.k+j] = c.experts - c.k + j
+				}
+			}
+			spoilt["e"] = &wrong
 			got := interpreted(t, after, []map[string]*interp.Tensor{spoilt})[0]["y"].F
 			for i := range got {
 				if !slices.Contains(pads, int64(i)/c.hidden) {
@@ -197,8 +235,10 @@ func TestFormOfExpertsByCost(t *testing.T) {
 		{8192, 4, 12, "all"},     // with few experts padding costs more
 		{1 << 22, 6, 256, "all"}, // more than f32 can count
 	} {
-		g := &gatherer{tokens: c.tokens, k: c.k, count: c.experts, rows: 128}
-		require.Equal(t, c.want, g.form("auto"), "%+v", c)
+		for shared := range int64(3) { // which each form has once
+			g := &gatherer{tokens: c.tokens, k: c.k + shared, count: c.experts + shared, shared: shared, rows: 128}
+			require.Equal(t, c.want, g.form("auto"), "%+v", c)
+		}
 	}
 	g := &gatherer{tokens: 1 << 22, k: 6, count: 256, rows: 128}
 	require.Equal(t, "all", g.form("sorted"), "it cannot be sorted")

@@ -74,7 +74,9 @@ import (
 // The sum of the products with a row's three predecessors does not need the row. States
 // of all layers lie behind each other (lower/runs.go), so reading them is one gather
 // and writing them one copy of rows; their rows stay in the arena in between. A layer is
-// left with y = sum + (1 + tap) · x, since the row is its own residual. What convolutions
+// left with y = sum + (1 + tap) · x, since the row is its own residual. Rows that were
+// rounded from f32 cross segments unrounded and are rounded together at the end, to the
+// same bits: fuse-elementwise then leaves no rounding of them in a layer. What convolutions
 // of one value are parts of (keys and values, after fuse-qkvr) is computed as one.
 //
 // It does not fire where an update keeps something else than the newest rows, as in
@@ -266,6 +268,7 @@ func (h *convHoister) hoist(g []lane) {
 	start, startOps := h.builder(loc)
 	end, endOps := h.builder(loc)
 	s := newConvSums(start, g)
+	wide := slices.ContainsFunc(g, func(l lane) bool { return rounded(l.x) })
 	var newest []*ir.Value // [1, S, P, C] of each lane
 	for i, l := range g {
 		if v := h.now[l.x]; v != nil {
@@ -277,9 +280,12 @@ func (h *convHoister) hoist(g []lane) {
 			l.x = b.Slice(l.x, 1, ir.D(from), ir.D(from+s.parts))
 			h.before[l.convs[0].apply] = h.add(made)
 		}
-		newest = append(newest, end.ReshapeShard(l.x, 3, ir.D(1), s.rows, ir.D(s.parts), s.channels))
 		sum, factor := s.of(start, int64(i), l.x.Type)
-		h.apply(l, sum, factor)
+		row := h.apply(l, sum, factor)
+		if !wide {
+			row = l.x
+		}
+		newest = append(newest, end.ReshapeShard(row, 3, ir.D(1), s.rows, ir.D(s.parts), s.channels))
 	}
 	h.start = append(h.start, h.add(startOps)...)
 	next := end.ConvWrites(first.to, s.kept(end, newest), s.states...)
@@ -340,7 +346,7 @@ func (s *convSums) of(b *ir.Builder, i int64, x ir.Type) (sum, factor *ir.Value)
 
 // kept are the rows that states have next, given the newest ones of each lane.
 func (s *convSums) kept(b *ir.Builder, newest []*ir.Value) *ir.Value {
-	one, x := ir.D(1), b.Concat(0, newest...)
+	one, x := ir.D(1), b.CastTo(b.Concat(0, newest...), s.states[0].Type.DType)
 	if s.parts > 1 {
 		x = b.Transpose(x, []int64{0, 2, 1, 3})
 	}
@@ -351,12 +357,19 @@ func (s *convSums) kept(b *ir.Builder, newest []*ir.Value) *ir.Value {
 	return b.Concat(2, b.Slice(s.history, 2, one, s.taps.Sub(one)), x)
 }
 
+// rounded reports whether a value was f32 before it was rounded to its type.
+func rounded(v *ir.Value) bool {
+	c := def(bare(v), "cast")
+	return c != nil && c.Args[0].Type.DType == dtype.F32 && v.Type.DType != dtype.F32
+}
+
 // apply builds what is left of a lane's convolutions, given the sum over its history and
-// the factor of its newest row: y = sum + factor · x, rounded once.
-func (h *convHoister) apply(l lane, sum, factor *ir.Value) {
+// the factor of its newest row: y = sum + factor · x, rounded once. It returns x in f32.
+func (h *convHoister) apply(l lane, sum, factor *ir.Value) *ir.Value {
 	first := l.convs[0]
 	b, made := h.builder(first.apply.Loc)
-	y := b.CastTo(b.Add(sum, b.Mul(b.CastTo(l.x, dtype.F32), factor)), l.x.Type.DType)
+	x := b.CastTo(l.x, dtype.F32)
+	y := b.CastTo(b.Add(sum, b.Mul(x, factor)), l.x.Type.DType)
 	results := make([]*ir.Value, len(l.convs))
 	for k, c := range l.convs {
 		part := y
@@ -371,6 +384,7 @@ func (h *convHoister) apply(l lane, sum, factor *ir.Value) {
 		h.now[c.apply.Results[0]] = results[k]
 		h.remove(c.apply)
 	}
+	return x
 }
 
 func (h *convHoister) builder(at ir.Loc) (*ir.Builder, *ir.Func) {

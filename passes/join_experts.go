@@ -50,17 +50,20 @@ import (
 //	%5, %6 = topk %4 {k = 3} : f32[3, 3], i32[3, 3]
 //	%7 = gather_elements %z, %6 {axis = 1} : f32[3, 3]
 //	%8 = softmax %7 : f32[3, 3]
-//	%9 = moe %x, %6, %8, %w13, %w2, %s13, %s2 : f32[3, 8]
+//	%9 = moe %x, %6, %8, %w13, %w2, %s13, %s2 {shared = 1} : f32[3, 8]
 //
 // A bias that no sigmoid reaches makes the router choose the shared experts, ahead of
-// the others. It lies behind that of the routed ones, so putting both together costs
+// the others and in order. It lies behind that of the routed ones, so putting both together costs
 // nothing in a step. What an expert's weight multiplies is then its result, not what
 // goes into its last product, and its result is rounded with the others: sums end in
 // other last bits.
 //
+// A gather is from one bank: where experts are to be gathered the shared ones' matrices
+// are concatenated with the routed ones', behind which lowering places them.
+//
 // It does not fire on a router of another kind, where an inner value has other
-// readers, where the two sums meet only after a reduction (collapse-reduces makes
-// them meet before), or where experts are to be gathered, which is from one bank.
+// readers, or where the two sums meet only after a reduction (collapse-reduces makes
+// them meet before).
 var joinExpertsPass = Pass{
 	Name:     "join-experts",
 	Summary:  "makes shared experts ones of the routed bank that every token chooses",
@@ -72,14 +75,14 @@ var joinExpertsPass = Pass{
 }
 
 func joinExperts(c *Context, m *ir.Module) (bool, error) {
-	if m.Level == ops.Plan || c.Params.MoE == GatheredExperts {
+	if m.Level == ops.Plan {
 		return false, nil
 	}
 	return applyPatterns(c, m, []pattern{{"sum of routed and shared experts", []string{"add"}, routedAndShared}})
 }
 
-// surely is the bias of a shared expert, times its number from 1: more than any
-// routed one can have.
+// surely is the bias of the last shared expert, and of the others times how many follow:
+// more than any routed one can have.
 const surely = 1e30
 
 // experts is the sum of routed and shared experts from the sum up.
@@ -125,7 +128,7 @@ func (x *experts) build(r *rewriter) *ir.Value {
 	n, _ := shared.Const()
 	biases := []*ir.Value{t.bias}
 	for i := range n {
-		biases = append(biases, r.Const(surely*float64(i+1), dtype.F32))
+		biases = append(biases, r.Const(surely*float64(n-i), dtype.F32))
 	}
 	all := routed.Add(shared)
 	score := r.Add(r.Sigmoid(t.z), r.Reshape(r.Concat(0, biases...), []ir.Dim{ir.D(1), all}))
@@ -135,8 +138,25 @@ func (x *experts) build(r *rewriter) *ir.Value {
 		w = r.Again(o, append([]*ir.Value{w}, o.Args[1:]...)...)[0]
 	}
 	w = r.CastTo(w, x.moe.Args[2].Type.DType)
+	y := r.MoE(x.moe.Args[0], chosen, w, x.banks(r)...)
+	if r.Err() != nil {
+		return nil
+	}
+	y.Def.Attrs = append(y.Def.Attrs, ir.Attr{Name: "shared", Dim: shared})
+	return r.CastTo(y, x.routed.Results[0].Type.DType)
+}
+
+// banks are the matrices of all experts: one bank where they are to be gathered.
+func (x *experts) banks(r *rewriter) []*ir.Value {
 	banks := append(slices.Clone(x.moe.Args[3:]), x.w13, x.w2)
-	return r.CastTo(r.MoE(x.moe.Args[0], chosen, w, banks...), x.routed.Results[0].Type.DType)
+	if r.ctx.Params.MoE != GatheredExperts {
+		return banks
+	}
+	var all [2][]*ir.Value
+	for i, b := range banks {
+		all[i%2] = append(all[i%2], b)
+	}
+	return []*ir.Value{r.Concat(0, all[0]...), r.Concat(0, all[1]...)}
 }
 
 // matchExperts finds routed experts in one summand and shared ones in the other; nil

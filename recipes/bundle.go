@@ -28,6 +28,8 @@ type Model struct {
 	EOS         int    `json:"eos_token_id"`
 	// Window is how many tokens layers with a window see, 0 when there are none.
 	Window int `json:"window,omitempty"`
+	// LayerKinds says what each layer has, for reports; a bundle may leave it out.
+	LayerKinds []LayerKind `json:"layer_kinds,omitempty"`
 }
 
 // Deployment is the part of the deployment the runtime obeys.

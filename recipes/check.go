@@ -27,6 +27,9 @@ func (b *Bundle) Check() error {
 	if w := b.Manifest.Model.Window; w < 0 || w > maxTokens {
 		return fmt.Errorf("model: window is %d, want 0 to %d", w, maxTokens)
 	}
+	if err := b.Manifest.Model.checkKinds(); err != nil {
+		return fmt.Errorf("model: %w", err)
+	}
 	if err := b.Manifest.Costs.check(); err != nil {
 		return fmt.Errorf("costs: %w", err)
 	}

@@ -41,7 +41,11 @@ func TestCheckFollowsWhatLaunchesRead(t *testing.T) {
 				r.Tensors = append(r.Tensors, Tensor{Name: "view", DType: dtype.BF16, Dims: []int64{2, 2}, Section: 1})
 			})
 		}, ""},
-		{"a weight of another type", func(b *Bundle) { b.Sets[0].Weights[0].DType = dtype.F32; b.Sets[0].Weights[1].Offset = 64; b.Sets[0].Weights[2].Offset = 128 },
+		{"a weight of another type", func(b *Bundle) {
+			b.Sets[0].Weights[0].DType = dtype.F32
+			b.Sets[0].Weights[1].Offset = 64
+			b.Sets[0].Weights[2].Offset = 128
+		},
 			launch + "tensor w is bf16; at byte 0 of weights, in it, begins weight embed, which is f32"},
 		{"a weight of other dims", func(b *Bundle) {
 			b.Sets[0].Weights = b.Sets[0].Weights[2:]

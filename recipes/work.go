@@ -14,10 +14,23 @@ type Work struct {
 	// Nodes are all nodes; Compute are those that compute or copy, all but
 	// reshape, slice and the like, which a graph compiler resolves to addresses.
 	Nodes, Compute int
+	// Merged is Compute where each chain of element-wise nodes counts as one: what is left
+	// of it at best when the target's compiler makes one kernel of such a chain. A node is
+	// in the chain of what reads it if it is element-wise, all its results lie in the
+	// workspace, and each node that reads one of them, or that must wait for it, is an
+	// element-wise node of one and the same chain; at least one does. A view in between ends
+	// a chain, as does the end of a launch. No path leaves a chain and comes back to it.
+	Merged int
 	// Chain is the longest chain of compute nodes of which each needs the result
 	// of the one before: what a step takes at least where each node has a cost of
 	// its own, however little it computes.
 	Chain int
+	// Kinds says how Compute, Merged and Chain are distributed over layers of each kind, and
+	// what is outside layers, last. All of Compute and Merged is in one of them.
+	Kinds []KindWork
+	// Sources counts Compute by the model's op that nodes come from. What a pass joins
+	// counts for the op that it keeps as the origin.
+	Sources map[string]int
 	// MaskBytes are those of the additive masks of attention that a step makes, and
 	// MaskPeak those of the launch that has most of them.
 	MaskBytes, MaskPeak int64
@@ -40,7 +53,7 @@ func (n *Node) Computes() bool { return !slices.Contains(addressed, n.GUID) }
 
 // Work adds up a plan. Values cross launches where their bytes are written.
 func (b *Bundle) Work(p *Plan) Work {
-	w := worker{depth: map[Buffer]*depths{}}
+	w := worker{depth: map[Buffer]*depths{}, joins: map[Hash][]bool{}, kinds: kindTally{model: &b.Manifest.Model}}
 	for _, buffer := range Buffers() {
 		w.depth[buffer] = &depths{}
 	}
@@ -55,13 +68,14 @@ func (b *Bundle) Work(p *Plan) Work {
 				w.AllGathers++
 				out *= int64(b.Manifest.Deployment.TensorParallel)
 			}
-			w.depth[Arena].write(c.Out, out, w.depth[Arena].read(c.In, bytes))
+			w.depth[Arena].write(c.Out, out, w.depth[Arena].deepest(c.In, bytes))
 			continue
 		}
 		l := p.Steps[i].Launch
 		w.count(BreakReason(l.Break))
 		w.launch(l, b.Recipes[l.Recipe])
 	}
+	w.Kinds = w.kinds.list()
 	w.MaskBytes, w.MaskPeak = w.masks.Bytes()
 	w.MaskLayers = w.masks.Layers()
 	return w.Work
@@ -76,6 +90,8 @@ type worker struct {
 	Work
 	depth map[Buffer]*depths
 	masks MaskTally[Binding]
+	kinds kindTally
+	joins map[Hash][]bool // of recipes: which nodes are in the chain of what reads them
 }
 
 // count counts a break, if it is one.
@@ -98,12 +114,38 @@ func layerOf(text string) int {
 	return n
 }
 
-// depths says of the bytes of a buffer how long the chain is that ends in them.
+// layerIn is the layer of a node of a launch, −1 if it has none: origins count from the
+// launch's layer.
+func layerIn(l *Launch, n *Node) int {
+	base, by := layerOf(l.Label), layerOf(n.Origin)
+	if base < 0 || by < 0 {
+		return -1
+	}
+	return base + by
+}
+
+// sourceOf is the model's op in an origin, "" if there is none.
+func sourceOf(origin string) string {
+	words := strings.Fields(origin)
+	if layerOf(origin) >= 0 {
+		words = words[2:]
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return words[0]
+}
+
+// reach says how long the chain is that ends somewhere, and how long the one is whose
+// nodes are all of one layer.
+type reach struct{ depth, layer, own int }
+
+// depths says of the bytes of a buffer what chain ends in them.
 type depths struct{ list []depthSpan } // sorted, without overlap
 
 type depthSpan struct {
 	lo, hi int64
-	depth  int
+	reach
 }
 
 // from is the number of the first span that ends behind an offset.
@@ -112,27 +154,54 @@ func (d *depths) from(lo int64) int {
 	return i
 }
 
-func (d *depths) read(lo, bytes int64) int {
-	deepest := 0
-	for _, s := range d.list[d.from(lo):] {
-		if s.lo >= lo+bytes {
-			break
-		}
-		deepest = max(deepest, s.depth)
+// read is the longest chain that ends in some bytes, and the longest one of a layer.
+func (d *depths) read(lo, bytes int64, layer int) reach {
+	r := reach{layer: layer}
+	for _, s := range d.within(lo, bytes) {
+		r.add(s.reach)
 	}
-	return deepest
+	return r
 }
 
-func (d *depths) write(lo, bytes int64, depth int) {
+// deepest is the longest chain that ends in some bytes.
+func (d *depths) deepest(lo, bytes int64) (r reach) {
+	for _, s := range d.within(lo, bytes) {
+		if s.depth > r.depth {
+			r = s.reach
+		}
+	}
+	return r
+}
+
+// within are the spans that share bytes with a range.
+func (d *depths) within(lo, bytes int64) []depthSpan {
+	list := d.list[d.from(lo):]
+	for i, s := range list {
+		if s.lo >= lo+bytes {
+			return list[:i]
+		}
+	}
+	return list
+}
+
+// add takes in a chain that r goes on from.
+func (r *reach) add(s reach) {
+	r.depth = max(r.depth, s.depth)
+	if s.layer == r.layer {
+		r.own = max(r.own, s.own)
+	}
+}
+
+func (d *depths) write(lo, bytes int64, r reach) {
 	hi, at := lo+bytes, d.from(lo)
 	end := at
-	now := []depthSpan{{lo, hi, depth}}
+	now := []depthSpan{{lo, hi, r}}
 	for ; end < len(d.list) && d.list[end].lo < hi; end++ {
 		if s := d.list[end]; s.lo < lo {
-			now = slices.Insert(now, 0, depthSpan{s.lo, lo, s.depth})
+			now = slices.Insert(now, 0, depthSpan{s.lo, lo, s.reach})
 		}
 		if s := d.list[end]; s.hi > hi {
-			now = append(now, depthSpan{hi, s.hi, s.depth})
+			now = append(now, depthSpan{hi, s.hi, s.reach})
 		}
 	}
 	d.list = slices.Replace(d.list, at, end, now...)
@@ -140,36 +209,40 @@ func (d *depths) write(lo, bytes int64, depth int) {
 
 func (w *worker) launch(l *Launch, r *Recipe) {
 	w.Launches++
-	depth := make([]int, len(r.Tensors)) // of workspace
-	done := make([]int, len(r.Nodes))
+	if w.joins[l.Recipe] == nil {
+		w.joins[l.Recipe] = r.joinsReaders()
+	}
+	temp := make([]reach, len(r.Tensors)) // of workspace
+	done := make([]reach, len(r.Nodes))
 	at := func(t int) Binding {
 		s := r.Tensors[t].Section
 		return Binding{l.Bindings[s].Buffer, l.Bindings[s].Offset + r.Tensors[t].Offset}
 	}
 	for i := range r.Nodes {
-		n, d := &r.Nodes[i], 0
+		n := &r.Nodes[i]
+		d := reach{layer: layerIn(l, n)}
 		for _, t := range n.In {
 			switch {
 			case t == Absent:
 			case r.Tensors[t].Section == Workspace:
-				d = max(d, depth[t])
+				d.add(temp[t])
 			default:
-				d = max(d, w.depth[at(t).Buffer].read(at(t).Offset, r.Tensors[t].Bytes()))
+				d.add(w.depth[at(t).Buffer].read(at(t).Offset, r.Tensors[t].Bytes(), d.layer))
 			}
 		}
 		for _, j := range n.After {
-			d = max(d, done[j])
+			d.add(done[j])
 		}
 		w.Nodes++
 		if n.Computes() {
-			w.Compute++
-			d++
+			d.depth++
+			d.own++
+			w.compute(n, d, w.joins[l.Recipe][i])
 		}
 		done[i] = d
-		w.Chain = max(w.Chain, d)
 		for _, t := range n.Out {
 			if r.Tensors[t].Section == Workspace {
-				depth[t] = d
+				temp[t] = d
 				continue
 			}
 			w.depth[at(t).Buffer].write(at(t).Offset, r.Tensors[t].Bytes(), d)
@@ -179,23 +252,36 @@ func (w *worker) launch(l *Launch, r *Recipe) {
 	w.masks.Launch(maskReads(l, r, at))
 }
 
+// compute counts a compute node with which a chain ends. One that joins is in the chain
+// of what reads it.
+func (w *worker) compute(n *Node, d reach, joins bool) {
+	w.Compute++
+	merged := 1
+	if joins {
+		merged = 0
+	}
+	w.Merged += merged
+	w.Chain = max(w.Chain, d.depth)
+	w.kinds.add(d, merged)
+	if w.Sources == nil {
+		w.Sources = map[string]int{}
+	}
+	w.Sources[sourceOf(n.Origin)]++
+}
+
 // maskReads are the masks that attention of a launch reads. In the workspace they are
 // told apart by their number.
 func maskReads(l *Launch, r *Recipe, at func(int) Binding) []MaskRead[Binding] {
 	var reads []MaskRead[Binding]
-	base := layerOf(l.Label)
 	for i := range r.Nodes {
 		n := &r.Nodes[i]
 		if !strings.HasPrefix(n.GUID, "sdpa_") || len(n.In) <= maskOperand || n.In[maskOperand] == Absent {
 			continue
 		}
 		t := n.In[maskOperand]
-		read := MaskRead[Binding]{Mask: Binding{Offset: int64(t)}, Bytes: r.Tensors[t].Bytes(), Layer: -1, Own: r.Tensors[t].Section == Workspace}
+		read := MaskRead[Binding]{Mask: Binding{Offset: int64(t)}, Bytes: r.Tensors[t].Bytes(), Layer: layerIn(l, n), Own: r.Tensors[t].Section == Workspace}
 		if !read.Own {
 			read.Mask = at(t)
-		}
-		if by := layerOf(n.Origin); base >= 0 && by >= 0 { // origins count from the launch's layer
-			read.Layer = base + by
 		}
 		reads = append(reads, read)
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -53,6 +52,7 @@ func (r *remarkReport) String() string {
 func (s *compileSet) print(w io.Writer) {
 	fmt.Fprintf(w, "\n%s: %s of %s, %s\n\n", s.Precision, count(len(s.Buckets), "bucket"), plural(len(s.Families), "family", "families"), count(s.Recipes, "recipe"))
 	s.printFamilies(w)
+	printKinds(w, s.largestOfAll())
 	s.printDeviations(w)
 	for i := range s.Families {
 		f := &s.Families[i]
@@ -85,9 +85,18 @@ func (s *compileSet) largest(family string) *compileBucket {
 	if len(list) == 0 {
 		return nil
 	}
-	return slices.MaxFunc(list, func(a, b *compileBucket) int {
-		return cmp.Or(cmp.Compare(a.Query+a.Seqs, b.Query+b.Seqs), cmp.Compare(a.Blocks, b.Blocks))
-	})
+	return slices.MaxFunc(list, func(a, b *compileBucket) int { return a.compare(&b.bucketReport) })
+}
+
+// largestOfAll are the largest buckets of all families.
+func (s *compileSet) largestOfAll() []*bucketReport {
+	var list []*bucketReport
+	for i := range s.Families {
+		if b := s.largest(s.Families[i].Name); b != nil {
+			list = append(list, &b.bucketReport)
+		}
+	}
+	return list
 }
 
 // printFamilies shows what a step takes, a column for each family.

@@ -73,6 +73,11 @@ type bucketReport struct {
 	MaskLayers []recipes.LayerMasks `json:"mask_layers,omitempty"`
 	// Breaks counts why launches are not one with the one before, by reason.
 	Breaks map[string]int `json:"breaks"`
+	// MergedNodes are compute nodes with element-wise chains as one node each, LayerKinds
+	// and Sources say where compute nodes are (recipes.Work).
+	MergedNodes int                `json:"merged_nodes"`
+	LayerKinds  []recipes.KindWork `json:"layer_kinds"`
+	Sources     map[string]int     `json:"compute_nodes_by_source"`
 }
 
 // familyReport is all buckets of one graph shape.
@@ -208,6 +213,7 @@ func newBucketReport(b *recipes.Bundle, p *recipes.Plan) bucketReport {
 		Name: at.String(), Phase: at.Phase, Seqs: at.Seqs, Query: at.Query, Blocks: at.Blocks, Family: p.Family,
 		Launches: w.Launches, Collectives: w.AllReduces + w.AllGathers, AllReduces: w.AllReduces, AllGathers: w.AllGathers,
 		Recipes: len(used), Nodes: w.Nodes, ComputeNodes: w.Compute, Chain: w.Chain,
+		MergedNodes: w.Merged, LayerKinds: w.Kinds, Sources: w.Sources,
 		MaskBytesTotal: w.MaskBytes, MaskBytesPeak: w.MaskPeak, MaskLayers: w.MaskLayers, Breaks: w.Breaks, ArenaBytes: p.ArenaBytes, LayerBytes: p.LayerBytes,
 		WorkspaceBytes: p.WorkspaceBytes, Memory: newMemoryReport(b, p),
 	}

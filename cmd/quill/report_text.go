@@ -69,6 +69,7 @@ func (s *setReport) print(w io.Writer) {
 	fmt.Fprintln(w)
 	s.printFamilies(t)
 	_ = t.Flush()
+	printKinds(w, largestOf(s.Buckets))
 }
 
 // printFamilies shows a column for each family.

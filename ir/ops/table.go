@@ -188,7 +188,10 @@ var Table = []Op{
 			operand("x", AnyFloat, "[T, H]"), operand("experts", I32, "[T, k]"), operand("weights", AnyFloat, "[T, k]"),
 			{Name: "bank", Elem: AnyFloat, Doc: "w13, w2, w13, w2, …", Variadic: true},
 		},
-		Attrs:   []Attr{{Name: "first", Type: Int, Optional: true, Doc: "number of the first expert of the banks"}},
+		Attrs: []Attr{
+			{Name: "first", Type: Int, Optional: true, Doc: "number of the first expert of the banks"},
+			{Name: "shared", Type: Int, Optional: true, Doc: "a fact: as many experts, the last ones in order, are the first choices of each token whose result counts"},
+		},
 		Results: []string{"y"}, Example: "%y2 = moe %h, %e, %p, %w13, %w2",
 	},
 	{
