@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"path/filepath"
 )
 
 // fingerprintKeys are the parts of config.json that a compile depends on.
@@ -46,4 +48,25 @@ func Architecture(configJSON []byte) ([]byte, error) {
 		return nil, fmt.Errorf("config.json: %w", err)
 	}
 	return bytes.TrimSuffix(canonical.Bytes(), []byte("\n")), nil
+}
+
+// CheckModel compares the architecture of the model directory with the one
+// that the bundle was compiled for.
+func (b *Bundle) CheckModel(dir string) error {
+	if dir == "" {
+		return errors.New("no model directory: name the checkpoint's")
+	}
+	config, err := ReadSmall(filepath.Join(dir, "config.json"), MaxConfig)
+	if err != nil {
+		return fmt.Errorf("model directory: %w", err)
+	}
+	have, err := Fingerprint(config)
+	if err != nil {
+		return fmt.Errorf("model directory %s: %w", dir, err)
+	}
+	if want := b.Manifest.Model.Fingerprint; have != want {
+		return fmt.Errorf("the config.json of %s has fingerprint %s, the bundle was compiled for %s: name the model that it was compiled for, or compile a bundle for this one",
+			dir, have, want)
+	}
+	return nil
 }

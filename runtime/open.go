@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 
 	"quill/recipes"
@@ -69,7 +68,7 @@ func openBundle(ctx context.Context, path string, b *recipes.Bundle, opt Options
 	if opt.PrefillChunk < 0 {
 		return nil, fmt.Errorf("prefill chunk is %d, want 0 or more", opt.PrefillChunk)
 	}
-	if err := checkModel(b, opt.Model); err != nil {
+	if err := b.CheckModel(opt.Model); err != nil {
 		return nil, err
 	}
 	if opt.NewDevice != nil {
@@ -134,27 +133,6 @@ func chooseSet(b *recipes.Bundle, precision string) (*recipes.Set, error) {
 	}
 	return nil, fmt.Errorf("no precision %q in the bundle, it has %s: choose one of them, or compile it with %q",
 		precision, strings.Join(names, ", "), precision)
-}
-
-// checkModel compares the architecture of the model directory with the one
-// that the bundle was compiled for.
-func checkModel(b *recipes.Bundle, dir string) error {
-	if dir == "" {
-		return errors.New("no model directory: set Options.Model to the checkpoint's")
-	}
-	config, err := recipes.ReadSmall(filepath.Join(dir, "config.json"), recipes.MaxConfig)
-	if err != nil {
-		return fmt.Errorf("model directory: %w", err)
-	}
-	have, err := recipes.Fingerprint(config)
-	if err != nil {
-		return fmt.Errorf("model directory %s: %w", dir, err)
-	}
-	if want := b.Manifest.Model.Fingerprint; have != want {
-		return fmt.Errorf("the config.json of %s has fingerprint %s, the bundle was compiled for %s: name the model that it was compiled for, or compile a bundle for this one",
-			dir, have, want)
-	}
-	return nil
 }
 
 func newDevice(b *recipes.Bundle, set *recipes.Set, opt Options) (Device, error) {

@@ -56,7 +56,7 @@ func pack(ctx context.Context, bundle string, b *recipes.Bundle, opt PackOptions
 	if err != nil {
 		return nil, err
 	}
-	if err := checkModel(b, opt.Model); err != nil {
+	if err := b.CheckModel(opt.Model); err != nil {
 		return nil, err
 	}
 	ckpt, _, err := openCheckpoint(b, opt.Model)

@@ -211,6 +211,9 @@ func (o *divergeOptions) run(ctx context.Context, stderr io.Writer) (r *divergeR
 	if longest := b.Manifest.Deployment.MaxModelLen; len(tokens) > longest {
 		return nil, fmt.Errorf("the sequence has %d tokens, max_model_len is %d", len(tokens), longest)
 	}
+	if err := b.CheckModel(o.model); err != nil {
+		return nil, err
+	}
 	l, r, err := o.lockstep(ctx, b, stderr)
 	if err != nil {
 		return nil, err
