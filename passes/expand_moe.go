@@ -53,10 +53,10 @@ import (
 // Rounding is that of moe: gate, up, activations, what each expert gives, and the sum,
 // which stays in f32 where it is only cast to that. The sum of pairs and sorted ones is
 // taken in the order of choices, that of all in the order of experts; the weights of an
-// expert that a token names twice are then added first. Rows of different tokens never meet: rows that fill up a group are those of
-// some choice, and nothing reads what they give. What an expert gives that a token did
-// not choose is hidden by selection, ahead of its last product; its matrix is taken to
-// be finite.
+// expert that a token names twice are then added first. Rows of different tokens never
+// meet: rows that fill up a group are those of some choice, and nothing reads what they
+// give. What an expert gives that a token did not choose is hidden by selection, ahead of
+// its last product; its matrix is taken to be finite.
 //
 // Buffers have at most some bytes: gathered matrices, and results of single experts.
 // The latter are all alive at once where choices are sorted, since a token's come from
