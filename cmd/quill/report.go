@@ -27,10 +27,10 @@ type setReport struct {
 	// WorkspaceBytes is what recipes need beside the buffers, as the compiler estimates it.
 	WorkspaceBytes int64 `json:"workspace_bytes"`
 
-	Weights   weightsReport            `json:"weights"`
-	Recipes   int                      `json:"recipes"`
-	Buckets   []bucketReport           `json:"buckets"`
-	Families  []familyReport           `json:"families"`
+	Weights  weightsReport  `json:"weights"`
+	Recipes  int            `json:"recipes"`
+	Buckets  []bucketReport `json:"buckets"`
+	Families []familyReport `json:"families"`
 }
 
 // weightsReport describes the weights map.
