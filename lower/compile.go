@@ -29,9 +29,11 @@ type Progress func(done, total int, what string)
 
 // Compile compiles a deployment into a bundle. notes are remarks for the user.
 func Compile(ctx context.Context, d *Deployment, progress Progress) (b *recipes.Bundle, notes []string, err error) {
-	return CompileWith(ctx, d, Options{Progress: progress, Passes: func(params passes.Params) *passes.Manager {
-		return passes.NewManager(passes.Config{Pipeline: passes.Default(), Params: params})
-	}})
+	return CompileWith(ctx, d, Options{Progress: progress, Passes: defaultManager})
+}
+
+func defaultManager(params passes.Params) *passes.Manager {
+	return passes.NewManager(passes.Config{Pipeline: passes.Default(), Params: params})
 }
 
 // Options changes how a deployment is compiled.
@@ -96,6 +98,9 @@ func CompileWith(ctx context.Context, d *Deployment, opt Options) (b *recipes.Bu
 		if err := c.set(ctx, p); err != nil {
 			return nil, nil, fmt.Errorf("%s: %s: %w", d.path, p, err)
 		}
+	}
+	if err := c.fit(ctx); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", d.path, err)
 	}
 	return b, cfg.Notes, nil
 }

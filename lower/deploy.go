@@ -45,6 +45,8 @@ type Deployment struct {
 	MoE               string `yaml:"moe"`                  // form of experts: auto, fused or gather
 	MoEExpertsPerNode int    `yaml:"moe_experts_per_node"` // most experts of one fused node; default: all
 
+	DeviceMemory string `yaml:"device_memory"` // bytes that a rank may use, as 94GiB; default: what the target has
+
 	Precision string  `yaml:"precision"` // bf16, f32 or both
 	Embedding string  `yaml:"embedding"` // replicated or sharded
 	Buckets   Buckets `yaml:"buckets"`
@@ -70,6 +72,9 @@ const (
 	F32  = "f32"
 	both = "both"
 )
+
+// sharded is the embedding of which each rank has some rows.
+const sharded = "sharded"
 
 // ReadDeployment reads and checks a deployment file. Errors show the line.
 func ReadDeployment(path string) (*Deployment, error) {
@@ -322,6 +327,9 @@ func (d *Deployment) checkNumbers() error {
 	if n, err := passes.ParseBytes(d.MaskBudget); err != nil || n < 1 {
 		return d.at("mask_budget", "%q is not a number of bytes from 1, with KiB, MiB or GiB behind it or nothing for bytes", d.MaskBudget)
 	}
+	if _, err := d.deviceMemory(); err != nil {
+		return err
+	}
 	if d.SubBlockRows < 1 {
 		return d.at("sub_block_rows", "%d, want a number from 1", d.SubBlockRows)
 	}
@@ -369,7 +377,7 @@ func (d *Deployment) options(precision string) inkling.Options {
 	t, _ := dtype.Parse(precision)
 	return inkling.Options{
 		TP: d.TensorParallel, BlockSize: d.BlockSize, Blocks: d.KVBlocks, MaxModelLen: d.MaxModelLen, MaxNumSeqs: d.MaxNumSeqs,
-		MaxBatchedTokens: d.MaxBatchedTokens, Precision: t, ShardedEmbedding: d.Embedding == "sharded",
+		MaxBatchedTokens: d.MaxBatchedTokens, Precision: t, ShardedEmbedding: d.Embedding == sharded,
 	}
 }
 

@@ -30,14 +30,15 @@ type Interval struct {
 // that no two share a byte at one moment, and returns the end of the highest, aligned.
 // Intervals of no bytes are at base. Equal lists give equal offsets.
 //
-// The largest are placed first, each at the lowest offset that is free throughout its
+// The largest are placed first, of equal ones the longest, each at the lowest offset that is free throughout its
 // life: in recipes and plans that is the optimum or within a few percent of it. It
 // takes time in proportion to the pairs of intervals that meet; in a program whose values
 // die, these are few for each.
 func PlaceIntervals(base int64, list []*Interval) (end int64) {
 	order := slices.Clone(list)
 	slices.SortStableFunc(order, func(a, b *Interval) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Life.First, b.Life.First))
+		return cmp.Or(cmp.Compare(Align(b.Bytes), Align(a.Bytes)),
+			cmp.Compare(b.Life.Last-b.Life.First, a.Life.Last-a.Life.First), cmp.Compare(a.Life.First, b.Life.First))
 	})
 	end = base
 	placed := newTimeline(list)

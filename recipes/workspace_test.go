@@ -243,6 +243,13 @@ func TestViewsOfSections(t *testing.T) {
 	require.Equal(t, []int{0, 1, 1, 3, 4, 5}, p.Owner)
 	require.EqualValues(t, 2048, p.Bytes)
 
+	// The update itself reads the view: a node's result shares nothing with its operands.
+	into := update
+	into.In = []int{0, 0, 1}
+	r.Nodes = []Node{slice(0, 1, 1, 2), into}
+	require.Equal(t, []int{0, 1, 2, 3, 4, 5}, r.PlaceWorkspace().Owner)
+	r.Nodes = []Node{slice(0, 1, 1, 2), {GUID: "reshape", In: []int{1}, Out: []int{2}}, update, {GUID: "exp_fwd_bf16", In: []int{2}, Out: []int{3}}}
+
 	// After the last read it may change.
 	r.Nodes = []Node{r.Nodes[0], r.Nodes[1], r.Nodes[3], update}
 	require.Equal(t, []int{0, 0, 0, 3, 4, 5}, r.PlaceWorkspace().Owner)

@@ -59,6 +59,10 @@ const (
 // every rank. The recipe must not change afterwards.
 func (d *Device) Load(r *recipes.Recipe) (*Program, error) { return d.load(r, false, false) }
 
+// Workspace is how many bytes of memory of a rank the program takes beside its sections:
+// tensors that no unit keeps to itself, and scratch memory of units.
+func (p *Program) Workspace() int64 { return p.workspace }
+
 // load with private set gives every tensor memory of its own; with tapped set
 // every node is executed, on its own.
 func (d *Device) load(r *recipes.Recipe, private, tapped bool) (*Program, error) {
