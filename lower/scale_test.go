@@ -22,14 +22,14 @@ func compileDeep(t *testing.T, layers int, keep func(recipes.Bucket) bool) *reci
 	}
 	d := dep(262144, 16, 128, 8192)
 	d.TensorParallel, d.KVBlocks = 8, 2560
-	all, err := d.buckets()
+	set, err := d.planBuckets(d.costs(cfg))
 	require.NoError(t, err)
-	require.Len(t, all, 251)
+	require.Len(t, set.Buckets, 266)
 	c := compiler{
 		cfg: cfg, dep: d, bundle: &recipes.Bundle{Recipes: map[recipes.Hash]*recipes.Recipe{}},
 		passes: passes.NewManager(passes.Config{Pipeline: passes.Default(), Params: d.params()}),
 	}
-	for _, b := range all {
+	for _, b := range set.Buckets {
 		if keep(b) {
 			c.buckets = append(c.buckets, b)
 		}
