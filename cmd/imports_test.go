@@ -34,7 +34,8 @@ var rules = map[string][]string{
 	"ir/interp":         {"ir", "ir/ops"},
 	"passes":            {"ir", "ir/ops", "ir/interp"}, // folding computes with the one meaning that ops have
 	"lower/synapse":     {"ir", "ir/ops", "recipes"},
-	"lower":             {"ir", "ir/ops", "ir/inkling", "passes", "recipes", "lower/synapse"},
+	"lower/buckets":     {"recipes"},
+	"lower":             {"ir", "ir/ops", "ir/inkling", "passes", "recipes", "lower/buckets", "lower/synapse"},
 
 	// The serving path cannot compile.
 	"runtime/tokenizer": {},

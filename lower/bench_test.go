@@ -19,7 +19,7 @@ func BenchmarkLowering(b *testing.B) {
 	cfg := published(b, "inkling-small")
 	d := dep(262144, 16, 128, 8192)
 	d.TensorParallel, d.KVBlocks = 8, 2560
-	all, err := d.buckets()
+	all, err := d.covering(cfg)
 	require.NoError(b, err)
 	var fourth []recipes.Bucket
 	for i := 0; i < len(all); i += 4 {

@@ -63,7 +63,7 @@ func CompileWith(ctx context.Context, d *Deployment, opt Options) (b *recipes.Bu
 	if err != nil {
 		return nil, nil, err
 	}
-	buckets, err := d.buckets()
+	buckets, err := d.covering(cfg)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", d.path, err)
 	}

@@ -76,23 +76,23 @@ func TestSelectionOfPublishedModels(t *testing.T) {
 	}{{"rank-shard", 1}, {"inkling-small", 8}, {"inkling", 8}} {
 		d := dep(4096, 16, 128, 2048)
 		d.TensorParallel = model.ranks
-		buckets, err := d.buckets()
+		set, err := d.planBuckets(d.costs(published(t, model.name)))
 		require.NoError(t, err)
 		m := &recipes.Manifest{Deployment: d.manifest(), Costs: d.costs(published(t, model.name))}
 		for _, c := range []struct{ need, want recipes.Bucket }{
 			{decode(1, 1), decode(1, 1)},
-			{decode(1, 2), decode(1, 16)}, // 128 tokens and the next: not the padding row of b=2,n=2
+			{decode(1, 2), decode(1, 16)}, // 128 tokens and the next
 			{decode(2, 17), decode(2, 32)},
-			{decode(3, 4), decode(4, 4)},
+			{decode(3, 4), decode(4, 16)},
 			{decode(16, 16), decode(16, 16)},
 			{prefill(100, 0), prefill(128, 0)},
 			{prefill(129, 0), prefill(256, 0)},
 			{prefill(100, 3), prefill(128, 4)},
 			{recipes.Bucket{Phase: recipes.Logits, Seqs: 3}, recipes.Bucket{Phase: recipes.Logits, Seqs: 4}},
 		} {
-			i := m.Select(buckets, c.need)
+			i := m.Selector(set.Buckets).Select(c.need)
 			require.GreaterOrEqual(t, i, 0, "%s: %v", model.name, c.need)
-			require.Equal(t, c.want, buckets[i], "%s: %v", model.name, c.need)
+			require.Equal(t, c.want, set.Buckets[i], "%s: %v", model.name, c.need)
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
@@ -19,6 +18,7 @@ import (
 
 	"quill/ir"
 	"quill/ir/inkling"
+	"quill/lower/buckets"
 	"quill/passes"
 	"quill/recipes"
 	"quill/recipes/dtype"
@@ -55,10 +55,15 @@ type Deployment struct {
 	path string
 }
 
-// Buckets says which shapes are compiled.
+// Buckets says which shapes are compiled; see buckets.Spec. Numbers are 0 where the
+// file has none.
 type Buckets struct {
-	Strategy string `yaml:"strategy"` // exp or file
-	Path     string `yaml:"path"`     // strategy file: the list, relative to the deployment
+	Strategy string  `yaml:"strategy"` // one of buckets.Strategies
+	Path     string  `yaml:"path"`     // strategy file: the list, relative to the deployment
+	Most     int     `yaml:"most"`     // buckets that are not exceeded
+	Padding  float64 `yaml:"padding"`  // strategies pad, optimal: most that a size is padded by, from 1
+	Trace    string  `yaml:"trace"`    // strategy optimal: steps to be cheapest on, relative to the deployment
+	Sharing  int     `yaml:"sharing"`  // sequences that refer to a block, on average, at most
 }
 
 // auto is the form of experts that the target is best at. The only one there is has a
@@ -94,7 +99,7 @@ func parseDeployment(path string, src []byte) (*Deployment, error) {
 		Target: "gaudi2", TensorParallel: 1, MaxNumSeqs: 16, BlockSize: 128, MaxBatchedTokens: 2048,
 		Attention: passes.Banded, Far: passes.FarMask, MaskBudget: "512MiB", SubBlockRows: 1024,
 		MoE:       auto,
-		Precision: BF16, Embedding: "replicated", Buckets: Buckets{Strategy: "exp"},
+		Precision: BF16, Embedding: "replicated", Buckets: Buckets{Strategy: buckets.Exp},
 		src: src, path: path,
 	}
 	if isConfig(src) {
@@ -151,18 +156,17 @@ func plain(src []byte) error {
 	if !ok {
 		return nil // the decoder says what it is
 	}
-	numbers := wholeNumbers()
 	for _, v := range m.Values {
 		if v.Key.IsMergeKey() {
 			return tokenError(v.Key.GetToken(), "keys cannot be merged in here")
 		}
-		if err := known(v, reflect.TypeFor[Deployment]()); err != nil {
+		if err := plainValue("", v, reflect.TypeFor[Deployment]()); err != nil {
 			return err
 		}
 		key, t := v.Key.GetToken().Value, v.Value.GetToken()
 		if b, ok := v.Value.(*ast.MappingNode); ok && key == "buckets" {
 			for _, v := range b.Values {
-				if err := known(v, reflect.TypeFor[Buckets]()); err != nil {
+				if err := plainValue("buckets.", v, reflect.TypeFor[Buckets]()); err != nil {
 					return err
 				}
 			}
@@ -170,17 +174,26 @@ func plain(src []byte) error {
 		if key == "buckets" && v.Value.Type() == ast.StringType {
 			return tokenError(t, fmt.Sprintf("buckets: %q is not a mapping of keys; write {strategy: exp}, or {strategy: file, path: LIST}", t.Value))
 		}
-		if n, err := strconv.Atoi(t.Value); numbers[key] && (err != nil || strconv.Itoa(n) != t.Value || v.Value.Type() != ast.IntegerType) {
-			return tokenError(t, fmt.Sprintf("%s: %q is not a whole number", key, t.Value))
-		}
 	}
 	return nil
 }
 
-// wholeNumbers are the keys whose value is one.
-func wholeNumbers() map[string]bool {
+// plainValue refuses a key that a mapping does not have, and for one that is a whole
+// number what is not plainly one. prefix is what comes before the key.
+func plainValue(prefix string, v *ast.MappingValueNode, mapping reflect.Type) error {
+	if err := known(v, mapping); err != nil {
+		return err
+	}
+	key, t := v.Key.GetToken().Value, v.Value.GetToken()
+	if n, err := strconv.Atoi(t.Value); wholeNumbers(mapping)[key] && (err != nil || strconv.Itoa(n) != t.Value || v.Value.Type() != ast.IntegerType) {
+		return tokenError(t, fmt.Sprintf("%s%s: %q is not a whole number", prefix, key, t.Value))
+	}
+	return nil
+}
+
+// wholeNumbers are the keys of a mapping whose value is one.
+func wholeNumbers(t reflect.Type) map[string]bool {
 	names := map[string]bool{}
-	t := reflect.TypeFor[Deployment]()
 	for i := range t.NumField() {
 		if t.Field(i).Type.Kind() == reflect.Int {
 			names[t.Field(i).Tag.Get("yaml")] = true
@@ -195,7 +208,7 @@ func yamlError(err error) error {
 		return tokenError(e.Token, fmt.Sprintf("unknown key %q", e.Token.Value))
 	}
 	if e, ok := errors.AsType[*yaml.TypeError](err); ok && e.Token.Prev != nil && e.Token.Prev.Prev != nil {
-		want := map[reflect.Kind]string{reflect.Int: "a whole number", reflect.String: "text", reflect.Struct: "a mapping of keys"}[e.DstType.Kind()]
+		want := map[reflect.Kind]string{reflect.Int: "a whole number", reflect.Float64: "a number", reflect.String: "text", reflect.Struct: "a mapping of keys"}[e.DstType.Kind()]
 		return tokenError(e.Token, fmt.Sprintf("%s: %q is not %s", e.Token.Prev.Prev.Value, e.Token.Value, want))
 	}
 	return errors.New(yaml.FormatError(err, false, true))
@@ -286,23 +299,46 @@ func (d *Deployment) check() error {
 		{"moe", d.MoE, "auto, fused, gather"},
 		{"precision", d.Precision, "bf16, f32, both"},
 		{"embedding", d.Embedding, "replicated, sharded"},
-		{"buckets.strategy", d.Buckets.Strategy, strategies},
+		{"buckets.strategy", d.Buckets.Strategy, buckets.Strategies},
 	} {
 		if !oneOf(e.v, e.allowed) {
 			return d.at(e.key, "%q is not one of %s", e.v, e.allowed)
 		}
 	}
-	if d.Buckets.Strategy == "file" && d.Buckets.Path == "" {
-		return d.at("buckets", "strategy file needs path: the file with the list")
-	}
-	if d.Buckets.Strategy != "file" && d.Buckets.Path != "" {
-		return d.at("buckets.path", "only strategy file reads a file")
+	if err := d.checkBuckets(); err != nil {
+		return err
 	}
 	return d.checkNumbers()
 }
 
-// strategies are those of choosing buckets.
-const strategies = "exp, file"
+// checkBuckets checks the keys of buckets by themselves and against the strategy.
+func (d *Deployment) checkBuckets() error {
+	b := &d.Buckets
+	if b.Strategy == buckets.File && b.Path == "" {
+		return d.at("buckets", "strategy file needs path: the file with the list")
+	}
+	for _, f := range []struct{ key, strategies, does string }{
+		{"buckets.path", "file", "reads a list"},
+		{"buckets.trace", "optimal", "reads a trace"},
+		{"buckets.padding", "pad, optimal", "bounds padding"},
+	} {
+		if d.has(f.key) && !oneOf(b.Strategy, f.strategies) {
+			return d.at(f.key, "only strategy %s %s", strings.ReplaceAll(f.strategies, ", ", " or "), f.does)
+		}
+	}
+	for _, f := range []struct {
+		key    string
+		v, max int
+	}{{"buckets.most", b.Most, buckets.MaxBuckets}, {"buckets.sharing", b.Sharing, buckets.MaxSharing}} {
+		if d.has(f.key) && (f.v < 1 || f.v > f.max) {
+			return d.at(f.key, "%d, want 1 to %d", f.v, f.max)
+		}
+	}
+	if d.has("buckets.padding") && !(b.Padding >= 1 && b.Padding <= buckets.MaxPadding) {
+		return d.at("buckets.padding", "%v, want a ratio of bucket to need from 1 to %d", b.Padding, buckets.MaxPadding)
+	}
+	return nil
+}
 
 func oneOf(v, allowed string) bool {
 	for _, a := range strings.Split(allowed, ", ") {
@@ -358,10 +394,7 @@ func ceilDiv(a, b int) int { return (a + b - 1) / b }
 
 // ModelDir is the checkpoint's directory.
 func (d *Deployment) ModelDir() string {
-	if filepath.IsAbs(d.Model) {
-		return d.Model
-	}
-	return filepath.Join(filepath.Dir(d.path), d.Model)
+	return d.relative(d.Model)
 }
 
 // Precisions lists the recipe sets to compile.

@@ -207,7 +207,7 @@ func (f *fitter) compile(d *Deployment, keep func(recipes.Bucket) bool) (b *reci
 		return nil, false, err
 	}
 	m := d.manifest()
-	all, err := d.buckets()
+	all, err := d.covering(f.c.cfg)
 	if err != nil || m.Check() != nil || d.checkModel(f.c.cfg) != nil {
 		return nil, false, nil
 	}
@@ -290,7 +290,7 @@ func (f *fitter) decisive(d *Deployment) func(recipes.Bucket) bool {
 			}
 		}
 	}
-	all, _ := d.buckets() // compile reports its error
+	all, _ := d.covering(f.c.cfg) // compile reports its error
 	o := d.options(d.Precisions()[0])
 	for _, b := range all {
 		fam := family(f.c.cfg, o, b)

@@ -34,9 +34,9 @@ func compileDeepWith(t *testing.T, layers int, change func(*Deployment), keep fu
 	d := dep(262144, 16, 128, 8192)
 	d.TensorParallel, d.KVBlocks = 8, 2560
 	change(d)
-	all, err := d.buckets()
+	set, err := d.planBuckets(d.costs(cfg))
 	require.NoError(t, err)
-	require.Len(t, all, 251)
+	require.Len(t, set.Buckets, 266)
 	c := compiler{
 		cfg: cfg, dep: d, bundle: &recipes.Bundle{
 			Manifest: recipes.Manifest{Model: recipes.Model{Layers: layers, LayerKinds: layerKinds(cfg)}},
@@ -44,7 +44,7 @@ func compileDeepWith(t *testing.T, layers int, change func(*Deployment), keep fu
 		},
 		passes: passes.NewManager(passes.Config{Pipeline: passes.Default(), Params: d.params()}),
 	}
-	for _, b := range all {
+	for _, b := range set.Buckets {
 		if keep(b) {
 			c.buckets = append(c.buckets, b)
 		}

@@ -28,7 +28,7 @@ func (c *setCheck) plan(p *Plan) error {
 	if err := p.Bucket.check(); err != nil {
 		return err
 	}
-	if m := &c.bundle.Manifest; !m.Costs.hold(p.Bucket, m.Deployment.BlockSize) {
+	if m := &c.bundle.Manifest; !m.Costs.Hold(p.Bucket, m.Deployment.BlockSize) {
 		return errors.New("its cost is more than 62 bits count")
 	}
 	if arena := c.set.Info.Bytes[Arena]; p.ArenaBytes < 0 || p.ArenaBytes > arena {

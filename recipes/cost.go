@@ -1,9 +1,6 @@
 package recipes
 
-import (
-	"cmp"
-	"fmt"
-)
+import "fmt"
 
 // Costs are what a bucket's sizes cost, so that of the buckets that cover a
 // step the cheapest can be chosen. They follow from the architecture and the
@@ -27,28 +24,6 @@ type Costs struct {
 	Block int64 `json:"block"`
 	// Key is the attention of one row to one key.
 	Key int64 `json:"key"`
-}
-
-// Select returns the index of the cheapest bucket that covers the need, -1 if
-// none does. Of equally cheap ones it is the smallest, so the choice does not
-// depend on their order.
-func (m *Manifest) Select(buckets []Bucket, need Bucket) int {
-	best, least := -1, int64(0)
-	for i, b := range buckets {
-		if !b.Covers(need) {
-			continue
-		}
-		cost := costOf[int64](&m.Costs, b, need, m.Deployment.BlockSize)
-		if best < 0 || cost < least || cost == least && smaller(b, buckets[best]) {
-			best, least = i, cost
-		}
-	}
-	return best
-}
-
-// smaller orders buckets of one phase.
-func smaller(a, b Bucket) bool {
-	return cmp.Or(cmp.Compare(a.Seqs, b.Seqs), cmp.Compare(a.Query, b.Query), cmp.Compare(a.Blocks, b.Blocks)) < 0
 }
 
 // costOf is the cost of executing a need by a bucket that covers it. As float64
@@ -84,7 +59,7 @@ func (c *Costs) check() error {
 	return nil
 }
 
-// hold reports whether the cost of a bucket can be counted.
-func (c *Costs) hold(b Bucket, blockSize int) bool {
+// Hold reports whether the cost of a bucket can be counted.
+func (c *Costs) Hold(b Bucket, blockSize int) bool {
 	return costOf[float64](c, b, Bucket{}, blockSize) < 1<<62
 }

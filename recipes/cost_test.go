@@ -40,19 +40,19 @@ func TestSelect(t *testing.T) {
 	} {
 		buckets := append([]Bucket{c.want}, c.others...)
 		for range 2 {
-			require.Equal(t, c.want, buckets[m.Select(buckets, c.need)], c.why)
+			require.Equal(t, c.want, buckets[m.Selector(buckets).Select(c.need)], c.why)
 			buckets[0], buckets[len(buckets)-1] = buckets[len(buckets)-1], buckets[0]
 		}
 	}
-	require.Equal(t, -1, m.Select(nil, decodeOf(1, 1)))
-	require.Equal(t, -1, m.Select([]Bucket{decodeOf(2, 3), decodeOf(3, 2), prefillOf(3, 3)}, decodeOf(3, 3)))
+	require.Equal(t, -1, m.Selector(nil).Select(decodeOf(1, 1)))
+	require.Equal(t, -1, m.Selector([]Bucket{decodeOf(2, 3), decodeOf(3, 2), prefillOf(3, 3)}).Select(decodeOf(3, 3)))
 }
 
 // Equal costs are decided by the sizes, not by the order of the list.
 func TestSelectBreaksTies(t *testing.T) {
 	m := costed(Costs{Row: 10, Block: 5, Key: 1}, 1)
 	for _, buckets := range [][]Bucket{{decodeOf(4, 4), decodeOf(3, 6), decodeOf(2, 8)}, {decodeOf(2, 8), decodeOf(4, 4), decodeOf(3, 6)}} {
-		require.Equal(t, decodeOf(2, 8), buckets[m.Select(buckets, decodeOf(1, 1))])
+		require.Equal(t, decodeOf(2, 8), buckets[m.Selector(buckets).Select(decodeOf(1, 1))])
 	}
 }
 
@@ -79,7 +79,7 @@ func TestSelectIsCheapest(t *testing.T) {
 		need := bucket.Draw(t, "need")
 		cost := func(b Bucket) int64 { return costOf[int64](&c, b, need, m.Deployment.BlockSize) }
 
-		best := m.Select(buckets, need)
+		best := m.Selector(buckets).Select(need)
 		for _, b := range buckets {
 			switch {
 			case !b.Covers(need):
@@ -98,7 +98,7 @@ func TestSelectIsCheapest(t *testing.T) {
 		}
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 		r.Shuffle(len(buckets), func(i, j int) { buckets[i], buckets[j] = buckets[j], buckets[i] })
-		if again := buckets[m.Select(buckets, need)]; again != selected {
+		if again := buckets[m.Selector(buckets).Select(need)]; again != selected {
 			t.Fatalf("in another order %v is selected, not %v", again, selected)
 		}
 	})
@@ -128,9 +128,9 @@ func TestCostsGrow(t *testing.T) {
 func TestCostsHold(t *testing.T) {
 	c := Costs{Row: 1 << 40, Pad: 1 << 40, Block: 1 << 40, Key: 1 << 40}
 	require.NoError(t, c.check())
-	require.True(t, c.hold(decodeOf(1<<20, 1<<20), 1))
-	require.False(t, c.hold(decodeOf(1<<20, 1<<22), 1))
-	require.True(t, c.hold(prefillOf(1<<8, 1<<8), 16))
-	require.False(t, c.hold(prefillOf(1<<8, 1<<8), 1<<12))
+	require.True(t, c.Hold(decodeOf(1<<20, 1<<20), 1))
+	require.False(t, c.Hold(decodeOf(1<<20, 1<<22), 1))
+	require.True(t, c.Hold(prefillOf(1<<8, 1<<8), 16))
+	require.False(t, c.Hold(prefillOf(1<<8, 1<<8), 1<<12))
 	require.ErrorContains(t, (&Costs{Row: 1, Block: maxCost + 1, Key: 1}).check(), "block is 281474976710657, want 1 to 281474976710656")
 }

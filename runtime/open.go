@@ -153,6 +153,7 @@ func newSession(b *recipes.Bundle, set *recipes.Set, dev Device, opt Options) *S
 		dev:      dev,
 		manifest: b.Manifest,
 		info:     &set.Info,
+		selector: b.Manifest.Selector(set.Info.Plans),
 		layout:   layout{block: d.BlockSize, window: b.Manifest.Model.Window, zero: int32(d.ZeroBlock()), trash: int32(d.TrashBlock())},
 		chunk:    d.MaxBatchedTokens,
 		pool:     newPool(d.KVBlocks),

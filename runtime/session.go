@@ -20,6 +20,7 @@ type Session struct {
 	info     *recipes.SetInfo
 	notes    []string
 	plans    []*plan // parallel to info.Plans
+	selector *recipes.Selector
 	layout   layout
 	chunk    int // largest prefill chunk
 	rows     int // largest logits bucket

@@ -11,7 +11,7 @@ import (
 
 // choose is the plan of the cheapest bucket that covers a need.
 func (s *Session) choose(need recipes.Bucket) (*plan, error) {
-	i := s.manifest.Select(s.info.Plans, need)
+	i := s.selector.Select(need)
 	if i < 0 {
 		s.counts.misses.Add(1)
 		return nil, fmt.Errorf("%w: need %v", ErrNoBucket, need)

@@ -141,7 +141,7 @@ func compile(ctx context.Context, deployment, out string, stderr io.Writer, opt 
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := checkOutput("-o", out, d.ModelDir(), d.BucketList()); err != nil {
+	if err := checkOutput("-o", out, d.Reads()...); err != nil {
 		return nil, nil, err
 	}
 	notes, err := checkWeights(d)
