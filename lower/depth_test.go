@@ -55,7 +55,7 @@ func TestStepMemoryOfEveryForm(t *testing.T) {
 				}
 				d := dep(160, 4, 16, 64)
 				d.MoE, d.Attention, d.Far, d.TensorParallel, d.SubBlockRows = moe, form[0], form[1], 2, 32
-				all, err := d.buckets()
+				all, err := d.covering(published(t, "inkling-small"))
 				require.NoError(t, err)
 				all = slices.DeleteFunc(all, func(b recipes.Bucket) bool { return !slices.Contains(keep, b.String()) })
 				require.Len(t, all, len(keep))

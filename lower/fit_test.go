@@ -31,7 +31,7 @@ func TestInklingDoesNotFitEightCards(t *testing.T) {
 	d, err := parseDeployment("/big.yaml", []byte("model: m\ntensor_parallel: 8\nmax_model_len: 8192\nmax_num_seqs: 2\nkv_blocks: 2560\nmax_batched_tokens: 256\n"))
 	require.NoError(t, err)
 	c := configCompiler(published(t, "inkling"), d)
-	all, err := d.buckets()
+	all, err := d.covering(c.cfg)
 	require.NoError(t, err)
 	c.buckets = all
 	require.NoError(t, c.set(t.Context(), BF16))
@@ -68,7 +68,7 @@ func TestInklingSmallFitsEightCards(t *testing.T) {
 	d, err := parseDeployment("/small.yaml", []byte("model: m\ntensor_parallel: 8\nmax_model_len: 8192\nmax_num_seqs: 1\nkv_blocks: 2560\nmax_batched_tokens: 128\n"))
 	require.NoError(t, err)
 	c := configCompiler(published(t, "inkling-small"), d)
-	c.buckets, err = d.buckets()
+	c.buckets, err = d.covering(c.cfg)
 	require.NoError(t, err)
 	require.NoError(t, c.set(t.Context(), BF16))
 	require.NoError(t, c.fit(t.Context()))
