@@ -170,7 +170,7 @@ func TestSuggestionsFit(t *testing.T) {
 		check(&d)
 	}
 	for _, keys := range []map[string]string{
-		{"attention": "masked", "device_memory": "-10000"}, // masks are most of a step
+		{"attention": "masked", "device_memory": "-2500"}, // masks are most of a step
 		{"device_memory": "1000"},                          // nothing helps
 	} {
 		d := fitDraw{dir: t.TempDir(), keys: map[string]string{
