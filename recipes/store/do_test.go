@@ -1,0 +1,202 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Of all goroutines that want a result one makes it, whether or not it can be kept, and
+// those of two stores on one folder are as processes are.
+func TestOneOfManyMakesIt(t *testing.T) {
+	dir := t.TempDir()
+	first, _ := open(t, dir, Options{})
+	second, _ := open(t, dir, Options{})
+	unwritable, _ := open(t, t.TempDir(), Options{})
+	unwritable.off.Store(true)
+	for _, stores := range [][]*Store{{first}, {first, second}, {unwritable}} {
+		var made, asked atomic.Int64
+		const want = 20
+		key := Key{{"case", time.Now().String()}}
+		var all sync.WaitGroup
+		for i := range want {
+			s := stores[i%len(stores)]
+			all.Go(func() {
+				asked.Add(1)
+				r, err := s.Do(t.Context(), key, func(context.Context) (*Result, error) {
+					made.Add(1)
+					for asked.Load() < want {
+						time.Sleep(time.Millisecond)
+					}
+					time.Sleep(20 * time.Millisecond)
+					return testResult(1), nil
+				})
+				if err != nil || string(r.Data) != "plan 1" {
+					t.Errorf("%v, %v", r, err)
+				}
+			})
+		}
+		all.Wait()
+		require.Equal(t, int64(1), made.Load())
+	}
+	c := first.Counters()
+	require.Equal(t, int64(1), c.Misses+second.Counters().Misses-1) // of the two keys one miss each
+	first.Close()
+	second.Close()
+	tidy(t, dir)
+}
+
+// Who waits need not, once his own context ends; and whose context ends does not end
+// those that wait for him.
+func TestContextsOfOthers(t *testing.T) {
+	s, _ := open(t, t.TempDir(), Options{})
+	mine, cancelMine := context.WithCancel(t.Context())
+	building, finished := make(chan struct{}), make(chan error)
+	go func() {
+		_, err := s.Do(mine, testKey(1), func(ctx context.Context) (*Result, error) {
+			close(building)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		finished <- err
+	}()
+	<-building
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	_, err := s.Do(short, testKey(1), unexpected)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	go func() {
+		r, err := s.Do(t.Context(), testKey(1), build(1))
+		if err == nil && string(r.Data) != "plan 1" {
+			err = errors.New("another result")
+		}
+		finished <- err
+	}()
+	time.Sleep(10 * time.Millisecond) // most likely it waits by now; if not, it builds anyway
+	cancelMine()
+	errs := []error{<-finished, <-finished}
+	require.ErrorIs(t, errors.Join(errs...), context.Canceled)
+	require.True(t, errs[0] == nil || errs[1] == nil, "%v", errs)
+}
+
+// A failure is that of all who wait for it, and is not kept.
+func TestFailuresAreNotKept(t *testing.T) {
+	dir := t.TempDir()
+	s, warned := open(t, dir, Options{})
+	failure := errors.New("bucket q=1: no")
+	_, err := s.Do(t.Context(), testKey(1), func(context.Context) (*Result, error) { return nil, failure })
+	require.Equal(t, failure, err)
+	require.Panics(t, func() {
+		_, _ = s.Do(t.Context(), testKey(1), func(context.Context) (*Result, error) { panic("broken") })
+	})
+	r, err := s.Do(t.Context(), testKey(1), build(1))
+	require.NoError(t, err)
+	require.Equal(t, testResult(1), r)
+	require.Equal(t, Counters{Misses: 3, WrittenBytes: s.Counters().WrittenBytes, ReadBytes: s.Counters().ReadBytes}, s.Counters())
+	require.Empty(t, warned.take())
+	s.Close()
+	tidy(t, dir)
+}
+
+// Who waits for another process is told which, and takes what that one made.
+func TestWaitingForAnother(t *testing.T) {
+	dir := t.TempDir()
+	first, _ := open(t, dir, Options{})
+	told := make(chan Owner, 10)
+	second, _ := open(t, dir, Options{Wait: func(k Key, o Owner) {
+		require.Equal(t, "1", k.Text("bucket"))
+		told <- o
+	}})
+	building, proceed := make(chan struct{}), make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() {
+		_, err := first.Do(t.Context(), testKey(1), func(context.Context) (*Result, error) {
+			close(building)
+			<-proceed
+			return testResult(1), nil
+		})
+		require.NoError(t, err)
+	})
+	<-building
+	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err := second.Do(short, testKey(1), unexpected)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	all.Go(func() {
+		r, err := second.Do(t.Context(), testKey(1), unexpected)
+		require.NoError(t, err)
+		require.Equal(t, testResult(1), r)
+	})
+	host, err := os.Hostname()
+	require.NoError(t, err)
+	for range 2 {
+		o := <-told
+		require.Equal(t, os.Getpid(), o.PID)
+		require.Equal(t, host, o.Host)
+		require.Less(t, time.Since(o.Since).Abs(), time.Minute)
+		require.Regexp(t, `^process \d+ on .+, since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d$`, o.String())
+	}
+	close(proceed)
+	all.Wait()
+	require.Empty(t, told)
+	require.Equal(t, "an unknown process", Owner{}.String())
+}
+
+// Whatever step of writing fails, and for good: the result is there, one warning says
+// why it is not kept, nothing is left over, and the store is as it was.
+func TestDiskFails(t *testing.T) {
+	for n := 1; ; n++ {
+		dir := t.TempDir()
+		s, warned := open(t, dir, Options{})
+		require.NoError(t, s.Put(t.Context(), testKey(5), testResult(5)))
+		var steps atomic.Int64
+		s.step = func(what, path string) error {
+			if steps.Add(1) >= int64(n) {
+				return syscall.ENOSPC
+			}
+			return nil
+		}
+		for i := range 2 {
+			r, err := s.Do(t.Context(), testKey(i), build(i))
+			require.NoError(t, err)
+			require.Equal(t, testResult(i), r)
+		}
+		r, err := s.Do(t.Context(), testKey(5), unexpected)
+		require.NoError(t, err)
+		require.Equal(t, testResult(5), r)
+		s.Close()
+		tidy(t, dir)
+		list := warned.take()
+		if n > int(steps.Load()) {
+			require.Empty(t, list)
+			require.Greater(t, n, 20)
+			return
+		}
+		require.Len(t, list, 1)
+		require.ErrorIs(t, list[0], syscall.ENOSPC)
+		require.ErrorContains(t, list[0], "no space left on device: results are no longer kept: make space with quill cache gc")
+	}
+}
+
+// Without a way to make its files a store is used as it is.
+func TestUnwritableStore(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		text string
+	}{
+		{syscall.EROFS, "read-only file system: what is there is used, nothing is added: make the folder"},
+		{syscall.EACCES, "permission denied"},
+		{syscall.ENOSPC, "make space"},
+	} {
+		e := newError("/x", &os.PathError{Op: "open", Path: "/x", Err: c.err})
+		require.True(t, e.unwritable())
+	}
+	require.False(t, newError("/x", syscall.ENOTDIR).unwritable())
+}
