@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -154,15 +155,16 @@ func TestWaitingForAnother(t *testing.T) {
 func TestDiskFails(t *testing.T) {
 	for n := 1; ; n++ {
 		dir := t.TempDir()
-		s, warned := open(t, dir, Options{})
-		require.NoError(t, s.Put(t.Context(), testKey(5), testResult(5)))
+		before, _ := open(t, dir, Options{})
+		require.NoError(t, before.Put(t.Context(), testKey(5), testResult(5)))
+		before.Close()
 		var steps atomic.Int64
-		s.step = func(what, path string) error {
+		s, warned := open(t, dir, Options{step: func(what, path string) error {
 			if steps.Add(1) >= int64(n) {
 				return syscall.ENOSPC
 			}
 			return nil
-		}
+		}})
 		for i := range 2 {
 			r, err := s.Do(t.Context(), testKey(i), build(i))
 			require.NoError(t, err)
@@ -181,22 +183,65 @@ func TestDiskFails(t *testing.T) {
 		}
 		require.Len(t, list, 1)
 		require.ErrorIs(t, list[0], syscall.ENOSPC)
-		require.ErrorContains(t, list[0], "no space left on device: results are no longer kept: make space with quill cache gc")
+		if s.opt.ReadOnly {
+			require.ErrorContains(t, list[0], "no space left on device: what is there is used, nothing is added: make space with quill cache gc")
+		} else {
+			require.ErrorContains(t, list[0], "no space left on device: results are no longer kept: make space with quill cache gc")
+		}
 	}
 }
 
-// Without a way to make its files a store is used as it is.
-func TestUnwritableStore(t *testing.T) {
-	for _, c := range []struct {
-		err  error
-		text string
-	}{
-		{syscall.EROFS, "read-only file system: what is there is used, nothing is added: make the folder"},
-		{syscall.EACCES, "permission denied"},
-		{syscall.ENOSPC, "make space"},
-	} {
-		e := newError("/x", &os.PathError{Op: "open", Path: "/x", Err: c.err})
-		require.True(t, e.unwritable())
+// A store that is there is used even if nothing can be written; one that is not is an
+// error, whatever step of making it fails, and so is one that cannot be one.
+func TestStoresThatCannotBeWritten(t *testing.T) {
+	there := t.TempDir()
+	w, _ := open(t, there, Options{})
+	require.NoError(t, w.Put(t.Context(), testKey(1), testResult(1)))
+	w.Close()
+	for _, cause := range []syscall.Errno{syscall.EROFS, syscall.EACCES, syscall.EPERM, syscall.ENOSPC, syscall.ENOTDIR} {
+		failing := Options{step: func(string, string) error { return &os.PathError{Op: "open", Path: "/x", Err: cause} }}
+		_, err := Open(t.TempDir(), failing)
+		require.ErrorIs(t, err, cause)
+		require.ErrorAs(t, err, new(*Error))
+		if cause == syscall.ENOTDIR {
+			_, err := Open(there, failing)
+			require.ErrorIs(t, err, cause)
+			continue
+		}
+		s, warned := open(t, there, failing)
+		list := warned.take()
+		require.Len(t, list, 1)
+		require.ErrorContains(t, list[0], cause.Error()+": what is there is used, nothing is added: make ")
+		require.ErrorContains(t, list[0], "QUILL_CACHE")
+		r, err := s.Do(t.Context(), testKey(1), unexpected)
+		require.NoError(t, err)
+		require.Equal(t, testResult(1), r)
+		r, err = s.Do(t.Context(), testKey(2), build(2))
+		require.NoError(t, err)
+		require.Equal(t, testResult(2), r)
+		s.Close()
+		require.Empty(t, warned.take())
 	}
-	require.False(t, newError("/x", syscall.ENOTDIR).unwritable())
+	tidy(t, there)
+	for n := int64(1); ; n++ {
+		dir := filepath.Join(t.TempDir(), "new")
+		var steps atomic.Int64
+		s, err := Open(dir, Options{step: func(string, string) error {
+			if steps.Add(1) == n {
+				return syscall.EDQUOT
+			}
+			return nil
+		}})
+		if err == nil {
+			s.Close()
+			require.Greater(t, n, int64(8))
+			return
+		}
+		require.ErrorIs(t, err, syscall.EDQUOT)
+		s, warned := open(t, dir, Options{})
+		require.NoError(t, doRight(s, 1))
+		s.Close()
+		require.Empty(t, warned.take())
+		tidy(t, dir)
+	}
 }

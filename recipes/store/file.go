@@ -188,8 +188,8 @@ func (s *Store) syncDir(name string) error {
 
 // do takes one step of writing; its error is an *Error.
 func (s *Store) do(what, path string, step func() error) error {
-	if s.step != nil {
-		if err := s.step(what, path); err != nil {
+	if s.opt.step != nil {
+		if err := s.opt.step(what, path); err != nil {
 			return newError(path, err)
 		}
 	}

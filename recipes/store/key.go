@@ -11,7 +11,7 @@ import (
 
 // Field is one thing that a result depends on.
 type Field struct {
-	Name string `json:"name"` // lower-case letters, digits and any of -_.
+	Name string `json:"name"` // of lower-case letters, digits, dots, - and _
 	Text string `json:"text"`
 }
 
@@ -52,7 +52,7 @@ func (k Key) check() error {
 	seen := map[string]bool{}
 	for _, f := range k {
 		if f.Name == "" || strings.Trim(f.Name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "" {
-			return fmt.Errorf("a key with a field named %q: want lower-case letters, digits and any of -_.", f.Name)
+			return fmt.Errorf("a key with a field named %q: want lower-case letters, digits, dots, - and _", f.Name)
 		}
 		if seen[f.Name] {
 			return fmt.Errorf("a key with two fields named %s", f.Name)

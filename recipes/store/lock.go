@@ -84,6 +84,18 @@ func tryFile(path string, flag int) (*flock.Flock, error) {
 	return nil, l.Unlock() // it was removed between opening and locking: the lock is of nothing
 }
 
+// tryNew is tryFile of a file that is made, and signed if it could be locked.
+func (s *Store) tryNew(path string) (l *flock.Flock, err error) {
+	err = s.do("lock", path, func() error {
+		l, err = tryFile(path, os.O_CREATE)
+		return err
+	})
+	if l != nil {
+		sign(path)
+	}
+	return l, err
+}
+
 // release gives up the lock of a file, and removes it first: who opened it in between
 // finds by tryFile that it is gone.
 func release(l *flock.Flock) {
@@ -99,12 +111,11 @@ func (s *Store) lockKey(ctx context.Context, key Key, h recipes.Hash) (unlock fu
 	path := s.path(locksDir, h.String())
 	var told Owner
 	for poll := time.Millisecond; ; poll = min(2*poll, longestPoll) {
-		l, err := tryFile(path, os.O_CREATE)
+		l, err := s.tryNew(path)
 		if err != nil {
-			return nil, newError(path, err)
+			return nil, err
 		}
 		if l != nil {
-			sign(path)
 			return func() { release(l) }, nil
 		}
 		if o := ownerOf(path); s.opt.Wait != nil && o != told && o != (Owner{}) {
@@ -126,12 +137,11 @@ func (s *Store) enter() error {
 	for {
 		id := fmt.Sprintf("%016x", rand.Uint64())
 		path := s.path(tempDir, id+ownerSuffix)
-		l, err := tryFile(path, os.O_CREATE)
+		l, err := s.tryNew(path)
 		if err != nil {
-			return newError(path, err)
+			return err
 		}
 		if l != nil { // if not, someone took it for one whose owner is gone
-			sign(path)
 			s.id, s.owner = id, l
 			return nil
 		}

@@ -71,20 +71,19 @@ func doRight(s *Store, n int) error {
 
 // dieAtStep writes and collects, and kills itself before the n-th step.
 func dieAtStep(dir string, n int) error {
-	s, err := openChild(dir, Options{})
-	if err != nil {
-		return err
-	}
 	var steps atomic.Int64
-	s.step = func(string, string) error {
+	s, err := openChild(dir, Options{step: func(string, string) error {
 		if steps.Add(1) == int64(n) {
 			self, err := os.FindProcess(os.Getpid())
 			if err == nil {
-				err = self.Kill()
+				_ = self.Kill()
 			}
 			select {} // the signal comes; if not, the test ends by its time
 		}
 		return nil
+	}})
+	if err != nil {
+		return err
 	}
 	for i := range 2 {
 		if err := doRight(s, i); err != nil {

@@ -80,6 +80,8 @@ type Options struct {
 	// Wait, if it is not nil, is told which process makes what a call of Do wants, before
 	// that call waits for it. Calls may overlap.
 	Wait func(Key, Owner)
+
+	step func(what, path string) error // of tests: called before each step of writing
 }
 
 // Store is an open store. Its methods may be called by several goroutines. A nil *Store
@@ -100,8 +102,7 @@ type Store struct {
 	counters Counters
 	fresh    int64 // bytes written since the bound was seen to
 
-	warning sync.Mutex                    // held while Warn runs
-	step    func(what, path string) error // of tests: before each step of writing
+	warning sync.Mutex // held while Warn runs
 }
 
 // Counters is what happened since a store was opened.
@@ -193,8 +194,8 @@ func onlyHolds(dir string, known func(string) bool) (bool, error) {
 // begin makes what is missing of the store, and this process known in it.
 func (s *Store) begin(tag string) error {
 	for _, name := range []string{tempDir, locksDir, blobsDir, actionsDir} {
-		if err := os.MkdirAll(s.path(name), 0o777); err != nil {
-			return newError(s.path(name), err)
+		if err := s.do("make folder", s.path(name), func() error { return os.MkdirAll(s.path(name), 0o777) }); err != nil {
+			return err
 		}
 	}
 	if err := s.enter(); err != nil {
