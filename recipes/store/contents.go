@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -144,17 +145,27 @@ type VerifyReport struct {
 	Dropped int      // files that were removed
 }
 
-// Verify reads everything. Its error is that of ctx, or an *Error that kept it from reading.
+// Verify reads everything. Its error is that of ctx, or an *Error that kept it from
+// reading. Others may read and write meanwhile.
 func (s *Store) Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, error) {
 	if o.Drop && s.opt.ReadOnly {
 		return nil, &Error{s.dir, ErrReadOnly, "open it to be written"}
 	}
+	c, err := s.verify(ctx, o.Progress)
+	if err != nil {
+		return nil, err
+	}
+	r := &VerifyReport{Whole: c.Usage(), Faults: c.Faults}
+	if o.Drop && len(r.Faults) > 0 {
+		r.Dropped, err = s.dropFaults(ctx, r.Faults)
+	}
+	return r, err
+}
+
+// verify is the contents, with faults of whatever cannot be read.
+func (s *Store) verify(ctx context.Context, progress func(done, total int64)) (*Contents, error) {
 	if s.writable() {
-		how := shared
-		if o.Drop {
-			how = exclusive
-		}
-		unlock, err := s.lock(ctx, how)
+		unlock, err := s.lock(ctx, shared)
 		if err != nil {
 			return nil, err
 		}
@@ -164,20 +175,45 @@ func (s *Store) Verify(ctx context.Context, o VerifyOptions) (*VerifyReport, err
 	if err != nil {
 		return nil, err
 	}
-	if err := s.verifyBlobs(ctx, c, o.Progress); err != nil {
-		return nil, err
+	return c, s.verifyBlobs(ctx, c, progress)
+}
+
+// dropFaults removes what was found to be damaged, if it still is: another process may
+// have made it again. Blobs precede the actions that are damaged for want of them.
+func (s *Store) dropFaults(ctx context.Context, faults []*Error) (dropped int, err error) {
+	unlock, err := s.lock(ctx, exclusive)
+	if err != nil {
+		return 0, err
 	}
-	r := &VerifyReport{Whole: c.Usage(), Faults: c.Faults}
-	if o.Drop {
-		before := s.Counters().Dropped
-		for _, f := range r.Faults {
-			if errors.Is(f, ErrDamaged) {
-				s.remove(f)
-			}
+	defer unlock()
+	before := s.Counters().Dropped
+	for _, f := range faults {
+		var h recipes.Hash
+		if !errors.Is(f, ErrDamaged) || h.UnmarshalText([]byte(filepath.Base(f.Path))) != nil {
+			continue
 		}
-		r.Dropped = int(s.Counters().Dropped - before)
+		if err := s.checkFile(f.Path, h); errors.Is(err, ErrDamaged) {
+			s.remove(f)
+		}
 	}
-	return r, nil
+	return int(s.Counters().Dropped - before), nil
+}
+
+// checkFile reads the file of a blob, or of an action with its blobs.
+func (s *Store) checkFile(path string, h recipes.Hash) error {
+	if path == s.blobPath(h) {
+		_, err := s.readBlob(h)
+		return err
+	}
+	a, err := s.readAction(h)
+	if err != nil {
+		return err
+	}
+	_, faults := s.read(a.key, h)
+	for _, f := range faults {
+		return f
+	}
+	return nil
 }
 
 // verifyBlobs reads all blobs, and makes faults of those that are damaged and of the

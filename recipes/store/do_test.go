@@ -150,6 +150,45 @@ func TestWaitingForAnother(t *testing.T) {
 	require.Equal(t, "an unknown process", Owner{}.String())
 }
 
+// A lock is of a name: one of a file that was removed after it was opened is none.
+func TestLockOfARemovedFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	held, err := tryFile(path, os.O_CREATE)
+	require.NoError(t, err)
+	again, err := tryFile(path, os.O_CREATE)
+	require.NoError(t, err)
+	require.Nil(t, again)
+	require.NoError(t, os.Remove(path))
+	other, err := tryFile(path, os.O_CREATE) // of another file
+	require.NoError(t, err)
+	require.NotNil(t, other)
+	release(other)
+	release(held)
+	// The file is put away and made anew whenever it is there: whoever locks it has,
+	// most of the time, opened another one than that which is there.
+	var stop atomic.Bool
+	var swapping sync.WaitGroup
+	swapping.Go(func() {
+		for !stop.Load() {
+			_ = os.WriteFile(path+".new", nil, 0o666)
+			_ = os.Rename(path+".new", path)
+		}
+	})
+	none := 0
+	for end := time.Now().Add(5 * time.Second); none < 3 && time.Now().Before(end); {
+		l, err := tryFile(path, os.O_CREATE)
+		require.NoError(t, err)
+		if l == nil {
+			none++
+			continue
+		}
+		_ = l.Unlock()
+	}
+	stop.Store(true)
+	swapping.Wait()
+	require.Equal(t, 3, none)
+}
+
 // Whatever step of writing fails, and for good: the result is there, one warning says
 // why it is not kept, nothing is left over, and the store is as it was.
 func TestDiskFails(t *testing.T) {

@@ -131,6 +131,9 @@ func DefaultDir() (string, error) {
 // Open opens the store in dir. A store that is there but cannot be written is opened to
 // be read, with a warning. Every error is an *Error.
 func Open(dir string, opt Options) (*Store, error) {
+	if dir == "" { // which filepath.Abs takes for the current folder
+		return nil, &Error{`""`, ErrNotStore, "name a folder"}
+	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, newError(dir, err)

@@ -172,6 +172,7 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		{dir, Options{}, ErrNotStore, "store: " + dir + ": this is no store: it holds api: name a folder that is empty or not there"},
 		{other, Options{}, ErrNotStore, "it holds handlers"},
+		{"", Options{}, ErrNotStore, "name a folder"},
 		{file, Options{}, syscall.ENOTDIR, "store: " + file + ": not a directory: make the folder one"},
 		{filepath.Join(file, "x"), Options{}, syscall.ENOTDIR, "name another with QUILL_CACHE"},
 		{filepath.Join(dir, "none"), Options{Existing: true}, ErrNoStore, "none: there is no store: compile something first"},

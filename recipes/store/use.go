@@ -222,7 +222,7 @@ var errAbandoned = errors.New("the function that made the result ended without r
 // kept. However many goroutines and processes ask for it at once, one of them makes it
 // and the others wait. Errors are those of build, of ctx, and of a key or a result that
 // cannot be one. A fault of the store is none: it is told to Options.Warn, and after a
-// fault of writing nothing more is kept.
+// fault of writing nothing more is kept. build must not ask for the same key.
 func (s *Store) Do(ctx context.Context, key Key, build func(context.Context) (*Result, error)) (*Result, error) {
 	if err := key.check(); err != nil {
 		return nil, err
