@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"quill/recipes"
@@ -18,6 +19,9 @@ type Result struct {
 }
 
 func (r *Result) check() error {
+	if r == nil {
+		return errors.New("there is no result")
+	}
 	for _, h := range sortedHashes(r.Blobs) {
 		if sum := recipes.Sum(r.Blobs[h]); sum != h {
 			return fmt.Errorf("a blob named %v has content of hash %v", h, sum)

@@ -230,9 +230,7 @@ func TestMistakes(t *testing.T) {
 		require.ErrorContains(t, err, c.want)
 		_, ok := errors.AsType[*Error](err)
 		require.False(t, ok)
-		if c.r != nil {
-			require.ErrorContains(t, s.Put(t.Context(), c.key, c.r), c.want)
-		}
+		require.ErrorContains(t, s.Put(t.Context(), c.key, c.r), c.want)
 	}
 	require.True(t, s.writable())
 }

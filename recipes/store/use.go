@@ -322,9 +322,6 @@ func makeResult(ctx context.Context, key Key, build func(context.Context) (*Resu
 	if err != nil {
 		return nil, err
 	}
-	if r == nil {
-		return nil, fmt.Errorf("action %v: there is no result", key.Hash())
-	}
 	if err := r.check(); err != nil {
 		return nil, fmt.Errorf("action %v: %w", key.Hash(), err)
 	}
