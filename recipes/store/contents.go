@@ -67,13 +67,24 @@ func (s *Store) Contents(ctx context.Context) (*Contents, error) {
 		}
 		defer unlock()
 	}
-	return s.contents()
+	return s.contents(nil)
 }
 
-func (s *Store) contents() (*Contents, error) {
+// contents lists what there is. Actions that are as they were before are not read again.
+func (s *Store) contents(before *Contents) (*Contents, error) {
 	c := &Contents{Blobs: map[recipes.Hash]int64{}}
+	known := map[recipes.Hash]Action{}
+	if before != nil {
+		for _, a := range before.Actions {
+			known[a.Hash] = a
+		}
+	}
 	// Actions first: their blobs are there when they are.
 	err := s.list(c, actionsDir, func(h recipes.Hash, info fs.FileInfo) error {
+		if k, ok := known[h]; ok && k.Bytes == info.Size() && k.Used.Equal(info.ModTime()) {
+			c.Actions = append(c.Actions, k)
+			return nil
+		}
 		a, err := s.readAction(h)
 		if err == nil {
 			c.Actions = append(c.Actions, Action{h, a.key, a.blobs, info.Size(), info.ModTime()})
@@ -171,7 +182,7 @@ func (s *Store) verify(ctx context.Context, progress func(done, total int64)) (*
 		}
 		defer unlock()
 	}
-	c, err := s.contents()
+	c, err := s.contents(nil)
 	if err != nil {
 		return nil, err
 	}

@@ -32,13 +32,17 @@ func (s *Store) GC(ctx context.Context, o GCOptions) (*GCReport, error) {
 	if s.opt.ReadOnly {
 		return nil, &Error{s.dir, ErrReadOnly, "open it to be written"}
 	}
+	before, err := s.Contents(ctx) // so that others wait only for what is new since
+	if err != nil {
+		return nil, err
+	}
 	unlock, err := s.lock(ctx, exclusive)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
 	s.sweep()
-	c, err := s.contents()
+	c, err := s.contents(before)
 	if err != nil {
 		return nil, err
 	}
