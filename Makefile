@@ -22,9 +22,11 @@ test: build
 demo: build
 	@./testdata/demo/run.sh
 
-# Every combination of the golden matrix; some ten minutes on two cores.
+# Every combination of the golden matrix, some ten minutes on two cores, and two minutes
+# of processes that use a store and are killed.
 soak:
 	QUILL_SOAK=1 $(GO) test -count=1 -timeout 3h -v -run Soak ./cmd/quill/e2e
+	QUILL_SOAK=1 $(GO) test -count=1 -timeout 1h -v -run 'Killed|Processes|Load' ./recipes/store
 
 # Each fuzz target for FUZZTIME.
 fuzz:

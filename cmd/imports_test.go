@@ -25,6 +25,7 @@ var rules = map[string][]string{
 	"recipes/target":        {"recipes"},
 	"recipes/target/header": {},
 	"recipes/dump":          {"recipes"},
+	"recipes/store":         {"recipes"},
 
 	"ir/ops":            {},
 	"ir/internal/opgen": {"ir/ops"},
@@ -55,6 +56,7 @@ var external = map[string][]string{
 	"github.com/alecthomas/participle": {"ir", "recipes/target/header"},
 	"github.com/dave/jennifer":         {"ir/internal/opgen"},
 	"github.com/goccy/go-yaml":         {"lower"},
+	"github.com/gofrs/flock":           {"recipes/store"},
 	"github.com/spf13/cobra":           {"cmd/quill"},
 	"github.com/spf13/pflag":           {"cmd/quill"},
 	"github.com/vbauerster/mpb":        {"cmd/quill"},

@@ -171,7 +171,7 @@ func TestSuggestionsFit(t *testing.T) {
 	}
 	for _, keys := range []map[string]string{
 		{"attention": "masked", "device_memory": "-2500"}, // masks are most of a step
-		{"device_memory": "1000"},                          // nothing helps
+		{"device_memory": "1000"},                         // nothing helps
 	} {
 		d := fitDraw{dir: t.TempDir(), keys: map[string]string{
 			"model": ".", "max_model_len": "192", "max_num_seqs": "1", "block_size": "64", "max_batched_tokens": "64", "precision": "f32",

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -15,11 +16,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"quill/recipes"
 	"quill/recipes/safetensors"
+	"quill/recipes/store"
 )
 
 func TestMain(m *testing.M) {
@@ -50,6 +53,7 @@ func TestScripts(t *testing.T) {
 			"close":     closeTo,
 			"empty":     isEmpty,
 			"sameplans": samePlansOf,
+			"fillcache": fillCache,
 		},
 	})
 }
@@ -80,7 +84,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if want == 0 {
 		return
 	}
-	if n := lines(text, `quill: `) - lines(text, `quill: (note|compiling|loading weights|packing weights|checking weights|scoring positions): `); n != 1 {
+	if n := lines(text, `quill: `) - lines(text, `quill: (note|compiling|loading weights|packing weights|checking weights|scoring positions|checking the store): `); n != 1 {
 		ts.Fatalf("%d errors, want 1", n)
 	}
 	if ts.ReadFile("stdout") != "" {
@@ -268,6 +272,32 @@ func isEmpty(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	if len(entries) > 0 {
 		ts.Fatalf("%s is not empty: %v", args[0], entries)
+	}
+}
+
+// fillcache DIR N keeps results in a store: of each of N buckets, with a blob of its own
+// and one that all share. Those of later buckets were used later, one hour apart.
+func fillCache(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: fillcache DIR N")
+	}
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	dir := ts.MkAbs(args[0])
+	s, err := store.Open(dir, store.Options{})
+	ts.Check(err)
+	defer s.Close()
+	for i := range n {
+		key := store.Key{{Name: "architecture", Text: "{\n  \"layers\": 2\n}"}, {Name: "precision", Text: "bf16"}, {Name: "bucket", Text: fmt.Sprintf("decode/b=%d,n=1", i+1)}}
+		r := &store.Result{Data: []byte("plan"), Blobs: map[recipes.Hash][]byte{}}
+		for _, blob := range []string{"shared", strings.Repeat("own ", 100+i)} {
+			r.Blobs[recipes.Sum([]byte(blob))] = []byte(blob)
+		}
+		ts.Check(s.Put(context.Background(), key, r))
+		used := time.Now().Add(time.Duration(i-n) * time.Hour)
+		ts.Check(os.Chtimes(filepath.Join(dir, "v1", "actions", key.Hash().String()), used, used))
+		ts.Setenv(fmt.Sprintf("KEY%d", i+1), key.Hash().String())
+		ts.Setenv(fmt.Sprintf("BLOB%d", i+1), recipes.Sum([]byte(strings.Repeat("own ", 100+i))).String())
 	}
 }
 
