@@ -58,7 +58,7 @@ const (
 // What holds for numbers of a Spec that are 0.
 const (
 	mostDefault    = 2048
-	mostOptimal    = 400 // where no padding is asked for
+	mostOptimal    = 400 // unless fewest for a padding are asked for
 	paddingOptimal = 2
 	paddingPad     = 4. / 3
 )
@@ -136,7 +136,7 @@ func (s *Spec) most() int {
 	switch {
 	case s.Most > 0:
 		return s.Most
-	case s.Strategy == Optimal && s.Padding == 0:
+	case s.Strategy == Optimal && (s.Padding == 0 || s.Trace != nil):
 		return mostOptimal
 	}
 	return mostDefault

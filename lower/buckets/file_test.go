@@ -123,9 +123,13 @@ func TestTrace(t *testing.T) {
 	set, err := traced(t, d, 400, csv)
 	require.NoError(t, err)
 	require.NoError(t, set.Covered())
-	same, err := traced(t, d, 400, lines)
+	same, err := traced(t, d, 0, lines) // 400 is the default
 	require.NoError(t, err)
 	require.Equal(t, set, same)
+	tight, err := Make(Spec{Strategy: Optimal, Padding: 1.6, Trace: &Text{"t", []byte(lines)}}, d, costs)
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(tight.Buckets), 400)
+	require.Greater(t, len(tight.Buckets), len(set.Buckets), "a bound needs more")
 	for _, need := range []recipes.Bucket{
 		{Phase: recipes.Prefill, Seqs: 1, Query: 4096},
 		{Phase: recipes.Prefill, Seqs: 1, Query: 4096, Blocks: 32},
