@@ -28,7 +28,7 @@ import (
 // and over 32 ranks, a quarter of the weights but for the embedding.
 func TestInklingDoesNotFitEightCards(t *testing.T) {
 	t.Parallel()
-	d, err := parseDeployment("/big.yaml", []byte("model: m\ntensor_parallel: 8\nmax_model_len: 8192\nmax_num_seqs: 2\nkv_blocks: 2560\nmax_batched_tokens: 256\n"))
+	d, err := parseDeployment("/big.yaml", []byte("model: m\ntensor_parallel: 8\nmax_model_len: 1024\nmax_num_seqs: 1\nkv_blocks: 2560\nmax_batched_tokens: 128\n"))
 	require.NoError(t, err)
 	c := configCompiler(published(t, "inkling"), d)
 	all, err := d.covering(c.cfg)
@@ -65,7 +65,7 @@ func TestInklingDoesNotFitEightCards(t *testing.T) {
 // Inkling-Small on eight cards fits: 62.8 GiB of weights, 11.6 GiB of pool.
 func TestInklingSmallFitsEightCards(t *testing.T) {
 	t.Parallel()
-	d, err := parseDeployment("/small.yaml", []byte("model: m\ntensor_parallel: 8\nmax_model_len: 8192\nmax_num_seqs: 1\nkv_blocks: 2560\nmax_batched_tokens: 128\n"))
+	d, err := parseDeployment("/small.yaml", []byte("model: m\ntensor_parallel: 8\nmax_model_len: 1024\nmax_num_seqs: 1\nkv_blocks: 2560\nmax_batched_tokens: 128\n"))
 	require.NoError(t, err)
 	c := configCompiler(published(t, "inkling-small"), d)
 	c.buckets, err = d.covering(c.cfg)
@@ -170,7 +170,7 @@ func TestSuggestionsFit(t *testing.T) {
 		check(&d)
 	}
 	for _, keys := range []map[string]string{
-		{"attention": "masked", "device_memory": "-2500"}, // masks are most of a step
+		{"attention": "masked", "device_memory": "-1000"}, // masks are most of a step
 		{"device_memory": "1000"},                         // nothing helps
 	} {
 		d := fitDraw{dir: t.TempDir(), keys: map[string]string{
