@@ -1,7 +1,6 @@
 package recipes
 
 import (
-	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -141,47 +140,25 @@ func sourceOf(origin string) string {
 type reach struct{ depth, layer, own int }
 
 // depths says of the bytes of a buffer what chain ends in them.
-type depths struct{ list []depthSpan } // sorted, without overlap
-
-type depthSpan struct {
-	lo, hi int64
-	reach
-}
-
-// from is the number of the first span that ends behind an offset.
-func (d *depths) from(lo int64) int {
-	i, _ := slices.BinarySearchFunc(d.list, lo, func(s depthSpan, lo int64) int { return cmp.Compare(s.hi, lo+1) })
-	return i
-}
+type depths struct{ ranges[reach] }
 
 // read is the longest chain that ends in some bytes, and the longest one of a layer.
 func (d *depths) read(lo, bytes int64, layer int) reach {
 	r := reach{layer: layer}
-	for _, s := range d.within(lo, bytes) {
-		r.add(s.reach)
+	for s := range d.over(lo, lo+bytes) {
+		r.add(s.v)
 	}
 	return r
 }
 
 // deepest is the longest chain that ends in some bytes.
 func (d *depths) deepest(lo, bytes int64) (r reach) {
-	for _, s := range d.within(lo, bytes) {
-		if s.depth > r.depth {
-			r = s.reach
+	for s := range d.over(lo, lo+bytes) {
+		if s.v.depth > r.depth {
+			r = s.v
 		}
 	}
 	return r
-}
-
-// within are the spans that share bytes with a range.
-func (d *depths) within(lo, bytes int64) []depthSpan {
-	list := d.list[d.from(lo):]
-	for i, s := range list {
-		if s.lo >= lo+bytes {
-			return list[:i]
-		}
-	}
-	return list
 }
 
 // add takes in a chain that r goes on from.
@@ -192,20 +169,7 @@ func (r *reach) add(s reach) {
 	}
 }
 
-func (d *depths) write(lo, bytes int64, r reach) {
-	hi, at := lo+bytes, d.from(lo)
-	end := at
-	now := []depthSpan{{lo, hi, r}}
-	for ; end < len(d.list) && d.list[end].lo < hi; end++ {
-		if s := d.list[end]; s.lo < lo {
-			now = slices.Insert(now, 0, depthSpan{s.lo, lo, s.reach})
-		}
-		if s := d.list[end]; s.hi > hi {
-			now = append(now, depthSpan{hi, s.hi, s.reach})
-		}
-	}
-	d.list = slices.Replace(d.list, at, end, now...)
-}
+func (d *depths) write(lo, bytes int64, r reach) { d.put(lo, lo+bytes, r) }
 
 func (w *worker) launch(l *Launch, r *Recipe) {
 	w.Launches++
