@@ -11,21 +11,32 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"quill/ir"
 	"quill/ir/inkling"
 	"quill/lower/synapse"
 	"quill/passes"
 	"quill/recipes"
-	"quill/recipes/target"
+	"quill/recipes/store"
 )
 
 // Version is the compiler's version, written into bundles.
 const Version = "0.1.0"
 
-// Progress is told what is being compiled: buckets done of all, and the name
-// of the current one.
-type Progress func(done, total int, what string)
+// Progress is told of every bucket that is done. Calls do not overlap.
+type Progress func(Step)
+
+// Step is how far compiling is.
+type Step struct {
+	Done, Total int           // buckets
+	Kept        int           // of Done, what the store had
+	Running     int           // buckets that are being compiled
+	What        string        // the bucket that was done last, after its precision
+	Took        time.Duration // by that one
+	Slowest     string        // of all so far
+	SlowestTook time.Duration
+}
 
 // Compile compiles a deployment into a bundle. notes are remarks for the user.
 func Compile(ctx context.Context, d *Deployment, progress Progress) (b *recipes.Bundle, notes []string, err error) {
@@ -44,8 +55,19 @@ type Options struct {
 	// the bucket stage by bucket too.
 	Passes func(passes.Params) *passes.Manager
 	// Planned, if it is not nil, is told of every plan, in the order of buckets,
-	// once all of a precision are made.
+	// once all of a precision are made. All then are made anew.
 	Planned func(precision string, p *Planned)
+	// Jobs is how many buckets are compiled at once, 1 if it is 0. A manager that tells
+	// what passes do, or limits them, is used for one at a time.
+	Jobs int
+	// KeepGoing goes on after a bucket that cannot be compiled, so that the error has all
+	// of them. Otherwise those that are begun are finished, and the error is that of the
+	// first.
+	KeepGoing bool
+	// Store keeps results for the next time; nil keeps nothing. Build then says which
+	// compiler this is: what another one made is not taken.
+	Store *store.Store
+	Build string
 }
 
 // Planned is a plan and what it was made of.
@@ -92,7 +114,7 @@ func CompileWith(ctx context.Context, d *Deployment, opt Options) (b *recipes.Bu
 	}
 	c := compiler{
 		cfg: cfg, dep: d, buckets: buckets, bundle: b, passes: manager, progress: opt.Progress, planned: opt.Planned,
-		total: len(buckets) * len(d.Precisions()),
+		jobs: opt.Jobs, keepGoing: opt.KeepGoing, store: opt.Store, build: opt.Build, step: Step{Total: len(buckets) * len(d.Precisions())},
 	}
 	for _, p := range d.Precisions() {
 		if err := c.set(ctx, p); err != nil {
@@ -169,17 +191,18 @@ func checkpoint(cfg *inkling.Config) []recipes.CheckpointTensor {
 }
 
 type compiler struct {
-	cfg      *inkling.Config
-	dep      *Deployment
-	buckets  []recipes.Bucket
-	bundle   *recipes.Bundle
-	passes   *passes.Manager
-	progress Progress
-	planned  func(string, *Planned) // may be nil
-	done     int
-	total    int
-
-	workspaces map[recipes.Hash]int64
+	cfg       *inkling.Config
+	dep       *Deployment
+	buckets   []recipes.Bucket
+	bundle    *recipes.Bundle
+	passes    *passes.Manager
+	progress  Progress
+	planned   func(string, *Planned) // may be nil
+	jobs      int                    // buckets that are compiled at once, 1 if it is 0
+	keepGoing bool
+	store     *store.Store // may be nil
+	build     string       // see Options
+	step      Step
 }
 
 // Families captures every family that the buckets need and runs the family stage
@@ -215,18 +238,6 @@ func (c *compiler) families(ctx context.Context, o inkling.Options, label string
 	return mods, nil
 }
 
-// plan specialises a family for a bucket, runs the bucket stage and plans it.
-func (c *compiler) plan(ctx context.Context, m *ir.Module, label string, b recipes.Bucket, lay *layout) (*planner, error) {
-	conc, err := ir.Specialise(m, sizes(b))
-	if err != nil {
-		return nil, err
-	}
-	if err := c.passes.RunStage(ctx, passes.Bucket, path.Join(label, path.Base(b.String())), conc); err != nil {
-		return nil, err
-	}
-	return newPlan(conc, b, lay)
-}
-
 // family is the phase family that a bucket belongs to.
 func family(cfg *inkling.Config, o inkling.Options, b recipes.Bucket) inkling.Family {
 	switch b.Phase {
@@ -250,100 +261,4 @@ func sizes(b recipes.Bucket) map[string]int64 {
 		return map[string]int64{"s": int64(b.Seqs), "n": int64(b.Blocks)}
 	}
 	return map[string]int64{"r": int64(b.Seqs)}
-}
-
-// set compiles one precision.
-func (c *compiler) set(ctx context.Context, precision string) error {
-	o := c.dep.options(precision)
-	mods, err := c.families(ctx, o, precision)
-	if err != nil {
-		return err
-	}
-	set := recipes.Set{Info: recipes.SetInfo{Precision: precision, Plans: c.buckets}}
-	tgt, err := target.Load(target.Default)
-	if err != nil {
-		return err
-	}
-	lay := newLayout()
-	var order []*ir.Module
-	for _, fam := range c.cfg.Families(o) {
-		if mods[fam] != nil {
-			order = append(order, mods[fam])
-		}
-	}
-	if err := lay.reserve(order); err != nil {
-		return err
-	}
-	plans := make([]*planner, len(c.buckets))
-	var arena, workspace, carry int64
-	for i, b := range c.buckets {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		fam := family(c.cfg, o, b)
-		if plans[i], err = c.plan(ctx, mods[fam], path.Join(precision, string(fam)), b, lay); err != nil {
-			return fmt.Errorf("bucket %s: %w", b, err)
-		}
-		plans[i].plan.Family = string(fam)
-		if err := c.emit(plans[i], tgt); err != nil {
-			return fmt.Errorf("bucket %s: %w", b, err)
-		}
-		arena, workspace = max(arena, plans[i].plan.ArenaBytes), max(workspace, plans[i].plan.WorkspaceBytes)
-		carry = max(carry, plans[i].carryBytes)
-		c.done++
-		if c.progress != nil {
-			c.progress(c.done, c.total, precision+" "+b.String())
-		}
-	}
-	set.Info.Bytes = lay.finish()
-	set.Info.Bytes[recipes.Arena], set.Info.Bytes[recipes.Carry], set.Info.WorkspaceBytes = arena, carry, workspace
-	for _, p := range plans {
-		set.Plans = append(set.Plans, p.finish())
-		if err := tgt.CheckPlan(&p.plan, func(h recipes.Hash) *recipes.Recipe { return c.bundle.Recipes[h] }); err != nil {
-			return fmt.Errorf("bucket %s: %w", p.plan.Bucket, err)
-		}
-	}
-	if c.planned != nil {
-		for i, p := range plans {
-			c.planned(precision, &Planned{&set.Plans[i], p.module, p.segments})
-		}
-	}
-	set.Weights = lay.weightsMap()
-	c.bundle.Sets = append(c.bundle.Sets, set)
-	c.bundle.Manifest.Sets = append(c.bundle.Manifest.Sets, set.Info)
-	return nil
-}
-
-// emit stores a plan's recipes under their hashes. Each must be one that the target takes.
-func (c *compiler) emit(p *planner, tgt *target.Profile) error {
-	hashes := map[*recipes.Recipe]recipes.Hash{}
-	for i, r := range p.recipes {
-		h, ok := hashes[r]
-		if !ok {
-			h = r.Hash()
-			hashes[r] = h
-			if c.bundle.Recipes[h] == nil {
-				if err := tgt.CheckRecipe(r); err != nil {
-					return err
-				}
-				c.bundle.Recipes[h] = r
-			}
-		}
-		p.plan.Steps[p.launches[i]].Launch.Recipe = h
-		p.plan.WorkspaceBytes = max(p.plan.WorkspaceBytes, c.workspace(h, r))
-	}
-	return nil
-}
-
-// workspace is the size of a recipe's workspace, placed once.
-func (c *compiler) workspace(h recipes.Hash, r *recipes.Recipe) int64 {
-	n, ok := c.workspaces[h]
-	if !ok {
-		if c.workspaces == nil {
-			c.workspaces = map[recipes.Hash]int64{}
-		}
-		n = r.PlaceWorkspace().Bytes
-		c.workspaces[h] = n
-	}
-	return n
 }

@@ -87,8 +87,8 @@ func TestCompileStops(t *testing.T) {
 	d, err := deployment(t, small)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, _, err = Compile(ctx, d, func(done, total int, _ string) {
-		if done == 3 {
+	_, _, err = Compile(ctx, d, func(s Step) {
+		if s.Done == 3 {
 			cancel()
 		}
 	})
@@ -99,11 +99,12 @@ func TestProgressCountsEveryBucket(t *testing.T) {
 	d, err := deployment(t, small+"precision: both\n")
 	require.NoError(t, err)
 	calls, last := 0, 0
-	b, _, err := Compile(t.Context(), d, func(done, total int, what string) {
+	b, _, err := Compile(t.Context(), d, func(s Step) {
 		calls++
-		last = total
-		require.Equal(t, calls, done)
-		require.NotEmpty(t, what)
+		last = s.Total
+		require.Equal(t, calls, s.Done)
+		require.NotEmpty(t, s.What)
+		require.Zero(t, s.Kept)
 	})
 	require.NoError(t, err)
 	require.Equal(t, last, calls)

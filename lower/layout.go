@@ -26,6 +26,9 @@ type layout struct {
 	list    []weightSlot
 	// loose holds the constants of launches without weights.
 	loose *group
+	// consts are all constants, once the layout is final: a launch that has one in none
+	// of its groups takes that of another.
+	consts map[constKey]*place
 }
 
 // group is a range of a buffer.
@@ -177,7 +180,7 @@ func (l *layout) stateRun(r run) error {
 // if no launch uses a part of them only, else in a group of their own, as a copy.
 func (l *layout) weightRun(r run, launch func() *group) ([]*place, error) {
 	key := runKey(r)
-	if at := l.runs[key]; at != nil {
+	if at := l.runs[key]; at != nil || l.consts != nil {
 		return at, nil
 	}
 	whole := true
@@ -308,8 +311,8 @@ func (l *layout) placeRuns(p *ir.Param, runs []run, places map[*ir.Param]*place,
 		if err != nil {
 			return err
 		}
-		for i, q := range r {
-			places[q] = at[i]
+		for i := range at {
+			places[r[i]] = at[i]
 		}
 	}
 	return nil
@@ -321,13 +324,19 @@ func (l *layout) constants(args []*ir.Param, places map[*ir.Param]*place, g *gro
 		if p == nil || places[p] != nil {
 			continue
 		}
+		if g == nil && l.loose == nil && l.consts == nil {
+			l.loose = l.newGroup(recipes.Weights)
+		}
 		if g == nil {
-			if l.loose == nil {
-				l.loose = l.newGroup(recipes.Weights)
-			}
 			g = l.loose
 		}
-		if places[p] = g.consts[constOf(p)]; places[p] != nil {
+		if g != nil {
+			places[p] = g.consts[constOf(p)]
+		}
+		if places[p] == nil {
+			places[p] = l.consts[constOf(p)]
+		}
+		if places[p] != nil {
 			continue
 		}
 		var err error
@@ -367,6 +376,9 @@ func weightKey(p *ir.Param) string {
 }
 
 func (l *layout) add(p *ir.Param, g *group) (*place, error) {
+	if l.consts != nil {
+		return nil, fmt.Errorf("no family has it: passes of the bucket stage may add neither weights nor constants")
+	}
 	n, err := typeBytes(p.Value.Type)
 	if err != nil {
 		return nil, err
@@ -405,8 +417,17 @@ func weightOf(p *ir.Param) recipes.Weight {
 	return w
 }
 
-// finish gives every group its offset and returns the buffers' sizes.
+// finish gives every group its offset and returns the buffers' sizes. The layout is
+// final then: several buckets may be lowered at once.
 func (l *layout) finish() map[recipes.Buffer]int64 {
+	l.consts = map[constKey]*place{}
+	for _, g := range l.groups[recipes.Weights] {
+		for key, at := range g.consts {
+			if l.consts[key] == nil {
+				l.consts[key] = at
+			}
+		}
+	}
 	sizes := map[recipes.Buffer]int64{}
 	for _, b := range []recipes.Buffer{recipes.Weights, recipes.KV, recipes.Conv} {
 		for _, g := range l.groups[b] {

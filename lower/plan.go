@@ -11,18 +11,16 @@ import (
 
 // planner turns an outlined module of concrete sizes into a plan.
 type planner struct {
-	plan       recipes.Plan
-	module     *ir.Module
-	recipes    []*recipes.Recipe // of each launch
-	segments   []*synapse.Segment
-	launches   []int // step of each launch
-	carryBytes int64
+	plan     recipes.Plan
+	module   *ir.Module
+	recipes  []*recipes.Recipe // of each launch
+	segments []*synapse.Segment
+	launches []int // step of each launch
 
 	lay     *layout
 	entry   *ir.Func
 	values  map[*ir.Value]*recipes.Binding // arena and carry values of the entry
 	blocks  map[*ir.Value]*interval        // of values that lie in one interval with others
-	groups  [][]*group                     // per launch and section: the group whose offset is added
 	emitted map[string]emission
 }
 
@@ -109,7 +107,7 @@ func (p *planner) arena() error {
 
 func (p *planner) carry(v *ir.Value, bytes int64) {
 	p.values[v] = &recipes.Binding{Buffer: recipes.Carry}
-	p.carryBytes = max(p.carryBytes, recipes.Align(bytes))
+	p.plan.CarryBytes = max(p.plan.CarryBytes, recipes.Align(bytes))
 }
 
 func hostIO(name string, t ir.Type, offset int64) recipes.IO {
@@ -357,7 +355,7 @@ func (p *planner) carried() error {
 		if r.Kind != ir.Carry {
 			continue
 		}
-		if p.carryBytes > 0 || v.Param != nil || v.Def.Name() != "call" {
+		if p.plan.CarryBytes > 0 || v.Param != nil || v.Def.Name() != "call" {
 			return fmt.Errorf("carry %s: a plan leaves one carried value, computed by a launch", r.Name)
 		}
 		n, err := typeBytes(v.Type)
@@ -416,7 +414,6 @@ func (p *planner) launch(o *ir.Op, reason string) error {
 	}
 	p.recipes, p.segments = append(p.recipes, e.recipe), append(p.segments, e.segment)
 	p.launches = append(p.launches, len(p.plan.Steps))
-	p.groups = append(p.groups, s.groups)
 	p.plan.Steps = append(p.plan.Steps, recipes.Step{Launch: &recipes.Launch{Bindings: s.bindings, Label: o.Loc.String(), Break: reason}})
 	return nil
 }
@@ -474,7 +471,7 @@ func (p *planner) emit(seg synapse.Segment) (emission, error) {
 type sectionList struct {
 	sections []recipes.Section
 	bindings []recipes.Binding
-	groups   []*group // nil where the binding is final
+	groups   []*group // of sections that lie in one
 
 	stored []*ir.Param          // weights and states of the launch, by parameter
 	places map[*ir.Param]*place // of these
@@ -538,7 +535,7 @@ func (s *sectionList) grouped(b recipes.Buffer, at *place) synapse.Slot {
 		if n > 0 {
 			name = fmt.Sprintf("%s%d", b, n)
 		}
-		i = s.add(name, recipes.Binding{Buffer: b, Offset: s.bases[at.group]}, at.group)
+		i = s.add(name, recipes.Binding{Buffer: b, Offset: at.group.offset + s.bases[at.group]}, at.group)
 	}
 	return synapse.Slot{Section: i, Offset: at.offset - s.bases[at.group]}
 }
@@ -594,17 +591,4 @@ func (p *planner) collective(o *ir.Op) error {
 		Kind: kind, DType: o.Args[0].Type.DType, Count: n, In: in.Offset, Out: out.Offset, Label: o.Loc.String(),
 	}})
 	return nil
-}
-
-// finish adds the groups' offsets to the bindings.
-func (p *planner) finish() recipes.Plan {
-	for i, gs := range p.groups {
-		b := p.plan.Steps[p.launches[i]].Launch.Bindings
-		for j, g := range gs {
-			if g != nil {
-				b[j].Offset += g.offset
-			}
-		}
-	}
-	return p.plan
 }

@@ -40,7 +40,7 @@ func Recompile(ctx context.Context, of *recipes.Bundle, set *recipes.Set, opt Op
 	b.Manifest.Sets = nil
 	c := compiler{
 		cfg: cfg, dep: d, buckets: set.Info.Plans, bundle: b, passes: opt.Passes(params), progress: opt.Progress, planned: opt.Planned,
-		total: len(set.Info.Plans),
+		step: Step{Total: len(set.Info.Plans)},
 	}
 	if err := c.set(ctx, set.Info.Precision); err != nil {
 		return nil, fmt.Errorf("compiling %s again: %w", set.Info.Precision, err)

@@ -111,6 +111,29 @@ func NewManager(cfg Config) *Manager {
 	return m
 }
 
+// Worker is a manager that does the same to other modules at the same time. ok is false
+// where what is told of passes, or how much they may do, depends on the order of modules.
+func (m *Manager) Worker() (w *Manager, ok bool) {
+	c := &m.cfg
+	if c.RewriteLimit != nil || len(c.PrintAfter) > 0 || c.DumpDir != "" || c.Remark != nil || c.Validate != nil || c.Watch != nil {
+		return nil, false
+	}
+	return NewManager(m.cfg), true
+}
+
+// Join adds what a worker did to the manager's stats.
+func (m *Manager) Join(w *Manager) {
+	for i, s := range w.stats {
+		to := &m.stats[i]
+		to.Runs, to.Changed, to.Rewrites, to.Time = to.Runs+s.Runs, to.Changed+s.Changed, to.Rewrites+s.Rewrites, to.Time+s.Time
+		for name, n := range s.Ops {
+			if to.Ops[name] += n; to.Ops[name] == 0 {
+				delete(to.Ops, name)
+			}
+		}
+	}
+}
+
 // Pipeline is what the manager runs.
 func (m *Manager) Pipeline() Pipeline { return m.cfg.Pipeline }
 

@@ -97,6 +97,7 @@ func (p *Plan) code(c *coder) {
 	c.int64(&p.ArenaBytes)
 	c.int64(&p.LayerBytes)
 	c.int64(&p.WorkspaceBytes)
+	c.int64(&p.CarryBytes)
 }
 
 func (b *Bucket) code(c *coder) {

@@ -87,7 +87,7 @@ func drawPlan(t *rapid.T) *Plan {
 	return &Plan{
 		Bucket: Bucket{rapid.SampledFrom([]Phase{Prefill, Decode, Logits}).Draw(t, "phase"), drawInt.Draw(t, "seqs"), drawInt.Draw(t, "query"), drawInt.Draw(t, "blocks")},
 		Family: drawText.Draw(t, "family"), Inputs: drawList(t, drawIO), Outputs: drawList(t, drawIO), Steps: drawList(t, drawStep),
-		ArenaBytes: drawInt64.Draw(t, "arena"), LayerBytes: drawInt64.Draw(t, "of layers"), WorkspaceBytes: drawInt64.Draw(t, "workspace"),
+		ArenaBytes: drawInt64.Draw(t, "arena"), LayerBytes: drawInt64.Draw(t, "of layers"), WorkspaceBytes: drawInt64.Draw(t, "workspace"), CarryBytes: drawInt64.Draw(t, "carry"),
 	}
 }
 

@@ -46,6 +46,8 @@ type Plan struct {
 	// them. Launches follow each other, so they use one. It is no buffer that sections
 	// bind to, and what a device places by its own units may be more or less.
 	WorkspaceBytes int64
+	// CarryBytes is what the plan leaves for the next one, or finds of the one before.
+	CarryBytes int64
 }
 
 // IO is a tensor that the runtime writes before or reads after a plan, at a

@@ -27,6 +27,7 @@ func newCompile() *cobra.Command {
 	var report string
 	var asJSON bool
 	var flags passFlags
+	var keep keeping
 	cmd := &cobra.Command{
 		Use:   "compile DEPLOY.yaml",
 		Short: "Compile a deployment into a bundle",
@@ -35,6 +36,11 @@ func newCompile() *cobra.Command {
 The model directory, which the deployment names, must hold config.json. If it
 holds weights too, they are checked against what the model needs. The bundle
 appears whole or not at all.
+
+Buckets are compiled several at once, and each is kept in a store that all compiles
+share, until the next time: quill cache says more of it. So a compile that was
+interrupted goes on where it was, and one for which only some of what a bucket depends
+on has changed compiles it anew. Bundles are the same bytes with the store or without it.
 
 The flags about passes are for finding out what the compiler does, and which
 rewrite breaks something. --report says what the compiler made, a summary by family
@@ -45,6 +51,7 @@ bundle alone tells is in quill inspect --json. --validate needs a model that can
 seconds, such as the small ones under testdata.`,
 		Example: examples(
 			"quill compile chat.yaml",
+			"quill compile chat.yaml --jobs 8 --keep-going --events json 2>events.jsonl",
 			"quill compile chat.yaml -o /srv/bundles/chat.quill --json 2>/dev/null",
 			"quill compile chat.yaml --report chat.json && jq '.sets[].buckets[] | select(.launches > 90) | .name' chat.json",
 		),
@@ -74,7 +81,10 @@ seconds, such as the small ones under testdata.`,
 				reporter.listen(&cfg)
 				opt.Planned = reporter.plan
 			}
-			made, b, err := compile(cmd.Context(), args[0], out, cmd.ErrOrStderr(), opt)
+			if err := keep.options(cmd, &opt); err != nil {
+				return err
+			}
+			made, b, err := compile(cmd.Context(), args[0], out, cmd.ErrOrStderr(), opt, &keep)
 			if err := flags.report(cmd.Context(), err); err != nil {
 				return err
 			}
@@ -95,6 +105,7 @@ seconds, such as the small ones under testdata.`,
 		},
 	}
 	flags.add(cmd, passes.Default().String())
+	keep.add(cmd)
 	cmd.Flags().StringVarP(&out, "output", "o", "", "bundle to write (default: the deployment's name with "+bundleExt+", in the current directory)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print what was made as JSON")
 	cmd.Flags().StringVar(&report, "report", "", "file for a report of what was compiled and what passes did: JSON if its name ends in .json, else text; - is the standard output")
@@ -122,6 +133,7 @@ type made struct {
 	Precisions []string `json:"precisions"`
 	Buckets    int      `json:"buckets"`
 	Plans      int      `json:"plans"`
+	Kept       int      `json:"kept"` // plans that the store had
 	Recipes    int      `json:"recipes"`
 	Bytes      int64    `json:"bytes"`
 	Seconds    float64  `json:"seconds"`
@@ -132,7 +144,7 @@ func (m *made) String() string {
 		count(m.Plans, "plan"), count(m.Recipes, "recipe"), size(m.Bytes), m.Seconds)
 }
 
-func compile(ctx context.Context, deployment, out string, stderr io.Writer, opt lower.Options) (*made, *recipes.Bundle, error) {
+func compile(ctx context.Context, deployment, out string, stderr io.Writer, opt lower.Options, keep *keeping) (*made, *recipes.Bundle, error) {
 	start := time.Now()
 	if err := checkOutput("-o", out, deployment); err != nil {
 		return nil, nil, err
@@ -148,7 +160,11 @@ func compile(ctx context.Context, deployment, out string, stderr io.Writer, opt 
 	if err != nil {
 		return nil, nil, err
 	}
-	b, more, err := build(ctx, d, stderr, opt)
+	if err := keep.open(&opt, stderr); err != nil {
+		return nil, nil, err
+	}
+	defer keep.store.Close()
+	b, more, err := build(ctx, d, stderr, opt, keep)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -159,15 +175,42 @@ func compile(ctx context.Context, deployment, out string, stderr io.Writer, opt 
 		return nil, nil, err
 	}
 	m, err := describe(out, b, start)
+	if m != nil {
+		m.Kept = keep.last.Kept
+	}
 	return m, b, err
 }
 
 // build compiles under a meter.
-func build(ctx context.Context, d *lower.Deployment, stderr io.Writer, opt lower.Options) (*recipes.Bundle, []string, error) {
+func build(ctx context.Context, d *lower.Deployment, stderr io.Writer, opt lower.Options, keep *keeping) (*recipes.Bundle, []string, error) {
 	m := newMeter(stderr, "compiling", func(n int64) string { return strconv.FormatInt(n, 10) })
 	defer m.close()
-	opt.Progress = func(done, total int, what string) { m.update(int64(done), int64(total), what) }
+	begun := time.Now()
+	opt.Progress = func(s lower.Step) {
+		keep.last = s
+		if keep.events != "" {
+			keep.event(stderr, s)
+			return
+		}
+		m.update(int64(s.Done), int64(s.Total), stepText(s, time.Since(begun)))
+	}
 	return lower.CompileWith(ctx, d, opt)
+}
+
+// stepText says how far compiling is, beside how many buckets of how many.
+func stepText(s lower.Step, since time.Duration) string {
+	text := s.What
+	if s.Running > 0 {
+		text += fmt.Sprintf(", %d running", s.Running)
+	}
+	if s.Kept > 0 {
+		text += fmt.Sprintf(", %d were kept", s.Kept)
+	}
+	if fresh := s.Done - s.Kept; fresh > 0 {
+		left := since / time.Duration(fresh) * time.Duration(s.Total-s.Done)
+		text += fmt.Sprintf(", slowest %s %.1f s, %.0f s left", s.Slowest, s.SlowestTook.Seconds(), left.Seconds())
+	}
+	return text
 }
 
 // checkWeights compares the weights of the model directory, if it has any, with

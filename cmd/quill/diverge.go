@@ -274,7 +274,7 @@ func (o *divergeOptions) lockstep(ctx context.Context, b *recipes.Bundle, stderr
 	m := newMeter(stderr, "compiling", func(n int64) string { return fmt.Sprint(n) })
 	defer m.close()
 	opt := lower.Options{
-		Progress: func(done, total int, what string) { m.update(int64(done), int64(total), what) },
+		Progress: func(s lower.Step) { m.update(int64(s.Done), int64(s.Total), s.What) },
 		Planned:  func(_ string, p *lower.Planned) { l.planned[p.Plan.Bucket] = p },
 	}
 	l.ties = []tie{}

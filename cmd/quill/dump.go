@@ -285,7 +285,7 @@ func (o *dumpOptions) recompile(ctx context.Context, b *recipes.Bundle, u *dump.
 	m := newMeter(stderr, "compiling", func(n int64) string { return fmt.Sprint(n) })
 	defer m.close()
 	_, err = lower.Recompile(ctx, b, u.Set, lower.Options{
-		Progress: func(done, total int, what string) { m.update(int64(done), int64(total), what) },
+		Progress: func(s lower.Step) { m.update(int64(s.Done), int64(s.Total), s.What) },
 		Planned: func(_ string, p *lower.Planned) {
 			if p.Plan.Bucket == u.Plan.Bucket {
 				made = p

@@ -41,6 +41,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
+			e.Setenv("QUILL_CACHE", filepath.Join(e.WorkDir, "cache"))
 			return os.Symlink(models, filepath.Join(e.WorkDir, "models"))
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
