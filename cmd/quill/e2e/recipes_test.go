@@ -44,6 +44,7 @@ func TestRecipesMatchTheirSegments(t *testing.T) {
 				d := nano(m.name, tp, 8, precision)
 				d.maxLen = 128
 				if !soak() {
+					d.maxBatched = 12
 					d.buckets = "prefill q=1,12 c=0,2,16\ndecode b=1 n=4,16\ndecode b=4 n=9,64\n"
 				}
 				t.Run(d.String(), func(t *testing.T) {
