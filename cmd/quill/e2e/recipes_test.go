@@ -70,7 +70,7 @@ func TestRecipesOfEveryFormMatchTheirSegments(t *testing.T) {
 					continue
 				}
 				d := withExperts(nano(model, 2, 8, precision), f.more, f.options)
-				d.maxLen, d.maxSeqs = 128, 2
+				d.maxLen, d.maxSeqs, d.maxBatched = 128, 2, 24
 				d.buckets = "prefill q=1,24 c=0,2,16\ndecode b=1 n=4,16\ndecode b=2 n=9,32\n"
 				t.Run(d.String()+", "+strings.ReplaceAll(f.more+f.options, "\n", ", "), func(t *testing.T) {
 					t.Parallel()
