@@ -176,9 +176,9 @@ var tamperings = []tampering{
 		begin[0], end[0] = begin[0]+1, end[0]+1
 		return joins(r, makerOf(r, n.In[0])) && end[0] <= r.Tensors[n.In[0]].Dims[0]
 	}},
-	{name: "a joined product of weights one row on", guid: "gemm", change: func(r *recipes.Recipe, n *recipes.Node) bool {
+	{name: "a joined product of weights one row before", guid: "gemm", change: func(r *recipes.Recipe, n *recipes.Node) bool {
 		w := &r.Tensors[n.In[1]]
-		w.Offset += w.Dims[0] * int64(w.DType.Size())
+		w.Offset -= w.Dims[0] * int64(w.DType.Size())
 		return joins(r, n)
 	}},
 	{name: "rows of another block of all states", guid: "gather_fwd_", first: true, decode: true, change: func(r *recipes.Recipe, n *recipes.Node) bool {

@@ -76,7 +76,7 @@ func TestGraphsThatCannotBe(t *testing.T) {
 		{"tensor free has rank 0, want 1 to 25", func(r *recipes.Recipe) { r.Tensors[3].Dims = nil }},
 		{"tensor free has rank 26, want 1 to 25", func(r *recipes.Recipe) { r.Tensors[3].Dims = make([]int64, 26) }},
 		{"tensor free: the format has no name for type invalid", func(r *recipes.Recipe) { r.Tensors[3].DType = dtype.Invalid }},
-		{"recipe r: node n1 (neg_fwd_bf16): operand 0, x: tensor b is f32, want bf16", func(r *recipes.Recipe) { r.Nodes[1].GUID = "neg_fwd_bf16" }},
+		{"recipe r: node n1 (neg_fwd_bf16): operand 0, x, tensor b: want bf16, have f32", func(r *recipes.Recipe) { r.Nodes[1].GUID = "neg_fwd_bf16" }},
 		{"tensor b has two producers, n0 and n1", func(r *recipes.Recipe) { r.Nodes[1].Out[0] = 1 }},
 	} {
 		tensor := func(name string) recipes.Tensor {

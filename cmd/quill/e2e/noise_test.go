@@ -14,6 +14,7 @@ import (
 // the same one alone and in company.
 func oneDecodeBucket(d deployment) deployment {
 	perSeq := (d.maxLen + d.block - 1) / d.block
+	d.maxBatched = 16
 	d.buckets = fmt.Sprintf("prefill q=4,16 c=0,2,%d\ndecode b=%d n=%d\n", perSeq, d.maxSeqs, d.maxSeqs*perSeq)
 	return d
 }

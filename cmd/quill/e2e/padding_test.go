@@ -36,7 +36,7 @@ func TestPaddingChangesNoBit(t *testing.T) {
 					continue
 				}
 				d := nano(m.name, tp, 8, precision)
-				d.maxLen = 128
+				d.maxLen, d.maxBatched = 128, 24
 				d.buckets = "prefill q=8,24 c=0,3,16\ndecode b=1 n=1,7,16\ndecode b=4 n=4,12,64\n"
 				t.Run(d.String(), func(t *testing.T) {
 					paddingChangesNoBit(t, d, smaller)
@@ -68,7 +68,7 @@ func paddingChangesNoBit(t *testing.T, d deployment, decoding []float32) {
 func TestSpoiledStateIsFound(t *testing.T) {
 	t.Parallel()
 	d := nano("nano-dense", 2, 8, "f32")
-	d.maxLen = 128
+	d.maxLen, d.maxBatched = 128, 24
 	d.buckets = "prefill q=8,24 c=0,3,16\ndecode b=1 n=7,16\ndecode b=4 n=12,64\n"
 	first := func(buffer recipes.Buffer) func(*spoiled) int32 {
 		return func(h *spoiled) int32 {

@@ -44,6 +44,7 @@ func TestRecipesMatchTheirSegments(t *testing.T) {
 				d := nano(m.name, tp, 8, precision)
 				d.maxLen = 128
 				if !soak() {
+					d.maxBatched = 12
 					d.buckets = "prefill q=1,12 c=0,2,16\ndecode b=1 n=4,16\ndecode b=4 n=9,64\n"
 				}
 				t.Run(d.String(), func(t *testing.T) {
@@ -69,7 +70,7 @@ func TestRecipesOfEveryFormMatchTheirSegments(t *testing.T) {
 					continue
 				}
 				d := withExperts(nano(model, 2, 8, precision), f.more, f.options)
-				d.maxLen, d.maxSeqs = 128, 2
+				d.maxLen, d.maxSeqs, d.maxBatched = 128, 2, 24
 				d.buckets = "prefill q=1,24 c=0,2,16\ndecode b=1 n=4,16\ndecode b=2 n=9,32\n"
 				t.Run(d.String()+", "+strings.ReplaceAll(f.more+f.options, "\n", ", "), func(t *testing.T) {
 					t.Parallel()
