@@ -36,7 +36,7 @@ var rules = map[string][]string{
 	"passes":            {"ir", "ir/ops", "ir/interp"}, // folding computes with the one meaning that ops have
 	"lower/synapse":     {"ir", "ir/ops", "recipes"},
 	"lower/buckets":     {"recipes"},
-	"lower":             {"ir", "ir/ops", "ir/inkling", "passes", "recipes", "lower/buckets", "lower/synapse"},
+	"lower":             {"ir", "ir/ops", "ir/inkling", "passes", "recipes", "recipes/store", "lower/buckets", "lower/synapse"},
 
 	// The serving path cannot compile.
 	"runtime/tokenizer": {},

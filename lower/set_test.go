@@ -81,11 +81,13 @@ func TestKeysHaveWhatResultsDependOn(t *testing.T) {
 		var last Step
 		opt := keptOptions(s, 2, func(p Step) { last = p })
 		change(&opt)
-		want, _, err := CompileWith(t.Context(), d, Options{Passes: opt.Passes})
-		require.NoError(t, err)
 		b, _, err := CompileWith(t.Context(), d, opt)
 		require.NoError(t, err)
-		require.Equal(t, want, b, text)
+		if last.Kept > 0 {
+			want, _, err := CompileWith(t.Context(), d, Options{Passes: opt.Passes})
+			require.NoError(t, err)
+			require.Equal(t, want, b, text)
+		}
 		return last
 	}
 	same := func(*Options) {}
@@ -106,7 +108,7 @@ func TestKeysHaveWhatResultsDependOn(t *testing.T) {
 		{base + "attention: plain\n", same},
 		{base + "far: tiled\n", same},
 		{base + "sub_block_rows: 5\n", same},
-		{base + "mask_budget: 1KiB\n", same},
+		{base + "mask_budget: 2KiB\n", same},
 		{base, func(o *Options) { o.Build = "another" }},
 		{base, func(o *Options) {
 			o.Passes = func(p passes.Params) *passes.Manager {
@@ -119,8 +121,9 @@ func TestKeysHaveWhatResultsDependOn(t *testing.T) {
 		require.Zero(t, compile(c.text, c.change).Kept, "%s", c.text)
 	}
 	// More buckets of the same families are compiled beside those that are kept.
-	more := compile(base+"buckets: {strategy: linear, step: 8}\n", same)
+	more := compile(base+"buckets: {strategy: optimal, padding: 1.1}\n", same)
 	require.Less(t, more.Kept, more.Total)
+	require.Positive(t, more.Kept)
 }
 
 // inputsOf are the sizes of a plan's inputs, which tell its bucket from others.
@@ -159,7 +162,7 @@ func TestFirstErrorIsOfTheFirstBucket(t *testing.T) {
 				case "prefill/q=32,c=1": // ends last
 					time.Sleep(200 * time.Millisecond)
 					return errors.New("trapped")
-				case "prefill/q=32,c=2", "decode/b=1,n=2":
+				case "prefill/q=32,c=2", "decode/b=1,n=4":
 					return errors.New("trapped")
 				}
 				return nil
@@ -167,7 +170,7 @@ func TestFirstErrorIsOfTheFirstBucket(t *testing.T) {
 			require.ErrorContains(t, err, "bucket prefill/q=32,c=1: ")
 			if keepGoing {
 				require.ErrorContains(t, err, "bucket prefill/q=32,c=2: ")
-				require.ErrorContains(t, err, "bucket decode/b=1,n=2: ")
+				require.ErrorContains(t, err, "bucket decode/b=1,n=4: ")
 				require.EqualValues(t, len(names), begun.Load())
 			} else {
 				require.NotContains(t, err.Error(), "bucket decode")

@@ -26,7 +26,27 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"quill": main})
+	testscript.Main(withCache{m}, map[string]func(){"quill": main})
+}
+
+// withCache runs tests with a store of their own.
+type withCache struct{ *testing.M }
+
+func (w withCache) Run() int {
+	dir, err := os.MkdirTemp("", "quill-cache-")
+	if err == nil {
+		err = os.Setenv("QUILL_CACHE", dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code := w.M.Run()
+	if err := os.RemoveAll(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
 }
 
 // TestScripts runs testdata/script. Beside the commands of testscript there

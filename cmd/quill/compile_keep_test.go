@@ -1,0 +1,144 @@
+package main
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// keptDeployment has enough buckets to be killed among.
+const keptDeployment = "model: MODEL\ntensor_parallel: 2\nmax_model_len: 256\nmax_num_seqs: 4\nblock_size: 16\nmax_batched_tokens: 64\n"
+
+// quillCompile is a process that compiles with a store.
+func quillCompile(t *testing.T, cache, deployment, out string, more ...string) *exec.Cmd {
+	cmd := exec.CommandContext(t.Context(), "quill", append([]string{"compile", deployment, "-o", out, "--cache", cache}, more...)...)
+	return cmd
+}
+
+// sum is the hash of a file.
+func sum(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return fmt.Sprintf("%x", sha256.Sum256(data))
+}
+
+// noTemporaries checks that a store has no file that somebody was writing.
+func noTemporaries(t *testing.T, cache string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(cache, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && filepath.Base(filepath.Dir(path)) == "tmp" && filepath.Dir(filepath.Dir(path)) == filepath.Join(cache, "v1") {
+			return fmt.Errorf("%s is left", path)
+		}
+		return err
+	}))
+}
+
+// A compile that is killed at any moment leaves a store with which the next one goes on:
+// what it had compiled is not compiled again, and the bundle is the same. QUILL_SOAK has
+// fifty moments.
+func TestKilledCompilesGoOn(t *testing.T) {
+	t.Parallel()
+	deployment, dir := writeDeployment(t, "nano-small", keptDeployment), t.TempDir()
+	want := filepath.Join(dir, "want.quill")
+	start := time.Now()
+	require.NoError(t, quillCompile(t, filepath.Join(dir, "whole"), deployment, want).Run())
+	whole := time.Since(start)
+	kills := 3
+	if os.Getenv("QUILL_SOAK") != "" {
+		kills = 50
+	}
+	rng := rand.New(rand.NewPCG(3, 7))
+	cache, out := filepath.Join(dir, "killed"), filepath.Join(dir, "out.quill")
+	for i := range kills {
+		cmd := quillCompile(t, cache, deployment, out)
+		require.NoError(t, cmd.Start())
+		time.Sleep(time.Duration(rng.Int64N(int64(whole))))
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()
+		_, err := os.Stat(out)
+		if err == nil {
+			require.Equal(t, sum(t, want), sum(t, out), "kill %d", i)
+			require.NoError(t, os.Remove(out))
+		}
+		if i%5 == 4 {
+			require.NoError(t, os.RemoveAll(cache)) // the first buckets again
+		}
+	}
+	events, err := quillCompile(t, cache, deployment, out, "--events", "json").CombinedOutput()
+	require.NoError(t, err, "%s", events)
+	require.Equal(t, sum(t, want), sum(t, out))
+	again, err := quillCompile(t, cache, deployment, out, "--json").Output()
+	require.NoError(t, err)
+	require.Contains(t, string(again), `"kept":45`)
+	require.Equal(t, sum(t, want), sum(t, out))
+	noTemporaries(t, cache)
+}
+
+// Processes that compile the same at the same time with one store all succeed with the
+// same bundle. QUILL_SOAK has eight of them twenty times.
+func TestProcessesShareAStore(t *testing.T) {
+	t.Parallel()
+	deployment, dir := writeDeployment(t, "nano-dense", strings.Replace(keptDeployment, "tensor_parallel: 2", "tensor_parallel: 1", 1)), t.TempDir()
+	want := filepath.Join(dir, "want.quill")
+	require.NoError(t, exec.CommandContext(t.Context(), "quill", "compile", deployment, "-o", want, "--no-cache", "--jobs", "1").Run())
+	rounds, processes := 1, 3
+	if os.Getenv("QUILL_SOAK") != "" {
+		rounds, processes = 20, 8
+	}
+	for round := range rounds {
+		cache := filepath.Join(dir, fmt.Sprint("store", round))
+		var group sync.WaitGroup
+		failed := make([]error, processes)
+		for i := range processes {
+			group.Go(func() {
+				text, err := quillCompile(t, cache, deployment, filepath.Join(dir, fmt.Sprint("out", i)), "--jobs", fmt.Sprint(1+i%3)).CombinedOutput()
+				if err != nil {
+					failed[i] = fmt.Errorf("%w: %s", err, text)
+				}
+			})
+		}
+		group.Wait()
+		for i := range processes {
+			require.NoError(t, failed[i])
+			require.Equal(t, sum(t, want), sum(t, filepath.Join(dir, fmt.Sprint("out", i))))
+		}
+		noTemporaries(t, cache)
+	}
+}
+
+// Wherever, however parallel and under whatever surroundings it is compiled, a bundle has
+// the same bytes.
+func TestBundleBytesDependOnInputsAlone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var want string
+	compiles := 4
+	if os.Getenv("QUILL_SOAK") != "" {
+		compiles = 10
+	}
+	for i := range compiles {
+		deployment := writeDeployment(t, "nano-dense", strings.Replace(keptDeployment, "tensor_parallel: 2", "tensor_parallel: 1", 1))
+		out := filepath.Join(dir, fmt.Sprint("out", i))
+		cmd := quillCompile(t, filepath.Join(dir, fmt.Sprint("cache", i/3)), deployment, out, "--jobs", fmt.Sprint(1+i%4))
+		cmd.Dir = t.TempDir()
+		cmd.Env = append(os.Environ(), "TZ="+[]string{"UTC", "Asia/Tokyo"}[i%2], fmt.Sprint("GOMAXPROCS=", 1+i%2), "LANG=C")
+		text, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", text)
+		if got := sum(t, out); want == "" {
+			want = got
+		} else {
+			require.Equal(t, want, got, "compile %d", i)
+		}
+	}
+}
