@@ -22,8 +22,8 @@ import (
 //
 // Names repeat, so numbers for them make a recipe a tenth of what it is as JSON.
 
-// encodingVersion is the version of the encoding that this code writes and reads.
-const encodingVersion = 1
+// EncodingVersion is the version of the encoding that this code writes and reads.
+const EncodingVersion = 1
 
 // The kinds of encoded values.
 const (
@@ -43,7 +43,7 @@ type coder struct {
 
 func encode(kind string, fields func(*coder)) []byte {
 	c := coder{data: []byte(kind), numbers: map[string]uint64{}}
-	version := uint64(encodingVersion)
+	version := uint64(EncodingVersion)
 	c.uint(&version)
 	fields(&c)
 	return c.data
@@ -58,8 +58,8 @@ func decodeBytes(data []byte, kind string, fields func(*coder)) error {
 	c := coder{data: data[len(kind):], reading: true}
 	var version uint64
 	c.uint(&version)
-	if c.err == nil && version != encodingVersion {
-		return fmt.Errorf("has encoding version %d, this quill reads version %d: compile the deployment again with this quill, or use the other one", version, encodingVersion)
+	if c.err == nil && version != EncodingVersion {
+		return &VersionError{What: "encoding version", Have: int64(version), Want: EncodingVersion}
 	}
 	fields(&c)
 	if c.err == nil && len(c.data) > 0 {
