@@ -59,15 +59,6 @@ type Finding struct {
 	Why     string `json:"why"`
 }
 
-// Worst is the state of what has these findings.
-func Worst(found []Finding) State {
-	s := Optimal
-	for i := range found {
-		s = max(s, found[i].State)
-	}
-	return s
-}
-
 // Judge compares a bundle that was read, and thus is whole, with what this compiler
 // would make: for the model and the deployment that the bundle was compiled for and, if d
 // is not nil, for d. The config.json of model is what counts for d then, "" is the model

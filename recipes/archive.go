@@ -104,8 +104,10 @@ func openArchive(r io.ReaderAt, size int64) (*archive, error) {
 	if len(dir) > 0 || at != from {
 		return nil, fmt.Errorf("not a bundle: %d bytes behind the last of %d entries belong to none", int64(len(dir))+from-at, count)
 	}
-	// Unpacking goes straight to where the result has its place, so it needs no window.
-	a.zstd, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxEntry), zstd.WithDecodeAllCapLimit(true))
+	// Unpacking goes straight to where the result has its place, so what a frame says of its
+	// window costs nothing; that of an entry is never larger than the entry.
+	a.zstd, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxEntry),
+		zstd.WithDecoderMaxWindow(maxEntry), zstd.WithDecodeAllCapLimit(true))
 	return a, err
 }
 

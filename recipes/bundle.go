@@ -60,10 +60,10 @@ type Compiled struct {
 	// Encoding is the version of the encoding of recipes and plans, EncodingVersion.
 	Encoding int `json:"encoding"`
 	// Profile is the name of the target profile, ProfileHash the SHA-256 of its file.
-	Profile     string `json:"profile"`
-	ProfileHash Hash   `json:"profile_hash"`
-	Passes string   `json:"passes"` // the pipeline, as quill compile --passes takes it
-	Params []string `json:"params"` // what passes were told of the deployment, each key=value
+	Profile     string   `json:"profile"`
+	ProfileHash Hash     `json:"profile_hash"`
+	Passes      string   `json:"passes"` // the pipeline, as quill compile --passes takes it
+	Params      []string `json:"params"` // what passes were told of the deployment, each key=value
 }
 
 // SetInfo is one precision's recipe set.

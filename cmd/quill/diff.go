@@ -70,11 +70,11 @@ func twoBundles(_ *cobra.Command, args []string) error {
 // bundleDiff is what differs between two bundles. As JSON it is for machines: fields are
 // only ever added. Lists are empty where nothing differs.
 type bundleDiff struct {
-	A            string      `json:"a"`
-	B            string      `json:"b"`
-	Equal        bool        `json:"equal"`
+	A            string        `json:"a"`
+	B            string        `json:"b"`
+	Equal        bool          `json:"equal"`
 	Manifest     []fieldChange `json:"manifest"`
-	Architecture bool        `json:"architecture_differs"`
+	Architecture bool          `json:"architecture_differs"`
 	Checkpoint   []fieldChange `json:"checkpoint"` // tensors
 	// Recipes are numbers of distinct ones.
 	OnlyA  int       `json:"recipes_only_in_a"`
@@ -92,20 +92,20 @@ type fieldChange struct {
 
 // setDiff compares the sets of one precision, which one side may lack.
 type setDiff struct {
-	Precision string       `json:"precision"`
-	In        string       `json:"in"` // "a", "b" or "both"
-	Memory    []fieldChange  `json:"memory"`
-	Weights   []fieldChange  `json:"weights"` // slots by number
-	OnlyA     []string     `json:"buckets_only_in_a"`
-	OnlyB     []string     `json:"buckets_only_in_b"`
-	Order     bool         `json:"order_of_buckets_differs"`
-	Plans     []planDiff   `json:"plans"` // of buckets that both have
-	Recipes   []recipeDiff `json:"recipes"`
+	Precision string        `json:"precision"`
+	In        string        `json:"in"` // "a", "b" or "both"
+	Memory    []fieldChange `json:"memory"`
+	Weights   []fieldChange `json:"weights"` // slots by number
+	OnlyA     []string      `json:"buckets_only_in_a"`
+	OnlyB     []string      `json:"buckets_only_in_b"`
+	Order     bool          `json:"order_of_buckets_differs"`
+	Plans     []planDiff    `json:"plans"` // of buckets that both have
+	Recipes   []recipeDiff  `json:"recipes"`
 }
 
 // planDiff compares the plans of a bucket.
 type planDiff struct {
-	Bucket string      `json:"bucket"`
+	Bucket string        `json:"bucket"`
 	Fields []fieldChange `json:"fields"` // numbers and lists that differ
 	// Steps counts steps that differ; First is the first of them.
 	Steps int    `json:"steps"`
@@ -114,10 +114,10 @@ type planDiff struct {
 
 // recipeDiff compares two recipes of the same launch.
 type recipeDiff struct {
-	A        string      `json:"a"` // segment and hash
-	B        string      `json:"b"`
-	Launches int         `json:"launches"` // that have these two
-	First    string      `json:"first_launch"`
+	A        string        `json:"a"` // segment and hash
+	B        string        `json:"b"`
+	Launches int           `json:"launches"` // that have these two
+	First    string        `json:"first_launch"`
 	Sections []fieldChange `json:"sections"`
 	Nodes    []fieldChange `json:"nodes_by_guid"` // numbers of nodes
 	Changed  []fieldChange `json:"nodes"`
@@ -504,4 +504,3 @@ func fieldValue(f *recipes.Field) string {
 	}
 	return strings.Trim(fmt.Sprint(f.Ints), "[]")
 }
-

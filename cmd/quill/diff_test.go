@@ -85,7 +85,7 @@ func TestDiffNamesWhatDiffers(t *testing.T) {
 			}
 		}), " more=0.5\n"},
 		{"a node", recipe(func(r *recipes.Recipe) { r.Nodes = r.Nodes[1:] }), "    nodes:\n      "},
-		{"a GUID", recipe(func(r *recipes.Recipe) { r.Nodes[0].GUID = "other" }), "      other: none / 1\n"},
+		{"a GUID", recipe(func(r *recipes.Recipe) { r.Nodes[0].GUID = "other" }), " = other("},
 		{"a section", recipe(func(r *recipes.Recipe) { r.Sections[0].Size++ }), "    sections:\n      section 000 "},
 		{"a place", recipe(func(r *recipes.Recipe) { r.Tensors[0].Offset++ }), "    the same nodes, with other names, places or operands\n"},
 		{"order of nodes", recipe(func(r *recipes.Recipe) { r.Nodes[0], r.Nodes[1] = r.Nodes[1], r.Nodes[0] }), "    the same nodes, with other names, places or operands\n"},
