@@ -482,3 +482,21 @@ func TestReadBundleOfAnOlderFormat(t *testing.T) {
 	_, err := ReadBundle("testdata/format-1.quill")
 	require.EqualError(t, err, "bundle testdata/format-1.quill: has format 1 (written by quill \"0.1.0\"), this quill reads format 3: compile the deployment again with this quill, or use the other one")
 }
+
+// So is one that a newer quill wrote, though its file may have another layout.
+func TestReadBundleOfANewerFormat(t *testing.T) {
+	data, err := os.ReadFile("testdata/format-1.quill")
+	require.NoError(t, err)
+	at := bytes.Index(data, []byte(`"format": 1`))
+	data[at+len(`"format": `)] = '9'
+	for _, file := range [][]byte{data, append(slices.Clone(data), "and more"...), data[:at+100]} {
+		_, err = readBundle(bytes.NewReader(file), int64(len(file)))
+		var e *VersionError
+		require.ErrorAs(t, err, &e)
+		require.Equal(t, &VersionError{What: "format", Have: 9, Want: FormatVersion, Quill: "0.1.0"}, e)
+	}
+	// What is no bundle is none of any format.
+	data[0] = 'X'
+	_, err = readBundle(bytes.NewReader(data), int64(len(data)))
+	require.NotContains(t, err.Error(), "format 9")
+}
