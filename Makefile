@@ -26,6 +26,7 @@ demo: build
 # of processes that use a store and are killed.
 soak:
 	QUILL_SOAK=1 $(GO) test -count=1 -timeout 3h -v -run Soak ./cmd/quill/e2e
+	QUILL_SOAK=1 $(GO) test -count=1 -timeout 1h -v -run ReadBundle ./recipes
 	QUILL_SOAK=1 $(GO) test -count=1 -timeout 1h -v -run 'Killed|Processes|Load' ./recipes/store
 	QUILL_SOAK=1 $(GO) test -count=1 -timeout 1h -v -run 'Killed|Processes|BundleBytes' ./cmd/quill
 

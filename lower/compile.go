@@ -99,14 +99,14 @@ func CompileWith(ctx context.Context, d *Deployment, opt Options) (b *recipes.Bu
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", d.configPath(), err)
 	}
+	compiled, err := compiledBy(manager.Pipeline(), params)
+	if err != nil {
+		return nil, nil, err
+	}
 	b = &recipes.Bundle{
 		Manifest: recipes.Manifest{
 			Format: recipes.FormatVersion, Quill: Version, Target: d.Target, Deployment: d.manifest(), Costs: d.costs(cfg),
-			Model: recipes.Model{
-				Fingerprint: fp, Layers: cfg.Layers, Hidden: cfg.Hidden, Vocab: cfg.Vocab, ValidVocab: cfg.ValidVocab, EOS: cfg.EOS,
-				Window: window(cfg), LayerKinds: layerKinds(cfg),
-			},
-			Compiled: recipes.Compiled{Passes: manager.Pipeline().String(), Params: params.Texts()},
+			Model: modelOf(cfg, fp), Compiled: compiled,
 		},
 		Architecture: arch,
 		Checkpoint:   checkpoint(cfg),

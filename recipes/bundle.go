@@ -14,7 +14,7 @@ type Manifest struct {
 }
 
 // FormatVersion is the bundle format this code reads and writes.
-const FormatVersion = 2
+const FormatVersion = 3
 
 // Model is what the runtime must know of the architecture.
 type Model struct {
@@ -51,10 +51,19 @@ func (d *Deployment) ZeroBlock() int { return d.KVBlocks }
 // TrashBlock is the block padding rows write.
 func (d *Deployment) TrashBlock() int { return d.KVBlocks + 1 }
 
-// Compiled says how the compiler was told to work, so that it can do so again.
+// Compiled says what compiled a bundle and how it was told to work, so that it can do so
+// again and that it can be told whether another compiler would do the same.
 type Compiled struct {
-	Passes string   `json:"passes"` // the pipeline, as quill compile --passes takes it
-	Params []string `json:"params"` // what passes were told of the deployment, each key=value
+	// Build is the revision of the compiler's source, with "+changes" behind it if there
+	// were some; "" if the build did not record it.
+	Build string `json:"build"`
+	// Encoding is the version of the encoding of recipes and plans, EncodingVersion.
+	Encoding int `json:"encoding"`
+	// Profile is the name of the target profile, ProfileHash the SHA-256 of its file.
+	Profile     string   `json:"profile"`
+	ProfileHash Hash     `json:"profile_hash"`
+	Passes      string   `json:"passes"` // the pipeline, as quill compile --passes takes it
+	Params      []string `json:"params"` // what passes were told of the deployment, each key=value
 }
 
 // SetInfo is one precision's recipe set.

@@ -45,11 +45,18 @@ const maxMismatches = 50
 // unknown, by name. Tensors of parts other than text may be absent; present
 // ones are not looked at, and notes says for each part how many there are.
 func CheckCheckpoint(want []CheckpointTensor, have *safetensors.Checkpoint) (notes []string, err error) {
+	notes, bad := CompareCheckpoint(want, have)
+	return notes, mismatches(bad).err(have.Dir())
+}
+
+// CompareCheckpoint is CheckCheckpoint with every difference by itself, sorted by tensor.
+// It looks at names, shapes and types alone.
+func CompareCheckpoint(want []CheckpointTensor, have *safetensors.Checkpoint) (notes []string, bad []TensorMismatch) {
 	byName := make(map[string]*CheckpointTensor, len(want))
 	for i := range want {
 		byName[want[i].Name] = &want[i]
 	}
-	var bad mismatches
+	var found mismatches
 	present := make(map[string]bool)
 	unused := make(map[string]tally)
 	for _, t := range have.Tensors() {
@@ -57,19 +64,20 @@ func CheckCheckpoint(want []CheckpointTensor, have *safetensors.Checkpoint) (not
 		present[t.Name] = true
 		switch {
 		case w == nil:
-			bad.add(t.Name, "is unknown to the bundle (%s %s)", t.DType, shapeText(t.Shape))
+			found.add(t.Name, "", typeText(t.DType, t.Shape), "is unknown to the bundle (%s)", typeText(t.DType, t.Shape))
 		case w.part() != TextPart:
 			unused[w.Part] = unused[w.Part].plus(len(t.Data))
 		default:
-			bad.compare(w, &t)
+			found.compare(w, &t)
 		}
 	}
 	for i := range want {
 		if w := &want[i]; w.part() == TextPart && !present[w.Name] {
-			bad.add(w.Name, "is missing, want %s %s", w.DType, shapeText(w.Shape))
+			found.add(w.Name, typeText(w.DType, w.Shape), "", "is missing, want %s", typeText(w.DType, w.Shape))
 		}
 	}
-	return unusedNotes(unused), bad.err(have.Dir())
+	slices.SortFunc(found, func(a, b TensorMismatch) int { return strings.Compare(a.Tensor, b.Tensor) })
+	return unusedNotes(unused), found
 }
 
 // tally counts tensors and their bytes.
@@ -90,12 +98,23 @@ func unusedNotes(unused map[string]tally) []string {
 	return notes
 }
 
-// mismatches collects what is wrong, a line a tensor.
-type mismatches []struct{ tensor, text string }
-
-func (m *mismatches) add(tensor, format string, args ...any) {
-	*m = append(*m, struct{ tensor, text string }{tensor, fmt.Sprintf(format, args...)})
+// TensorMismatch is a tensor that a checkpoint lacks, should not have, or has otherwise.
+type TensorMismatch struct {
+	Tensor string
+	// Want and Have are types and shapes, as BF16 [4, 8]; "" is no tensor.
+	Want, Have string
+	// Text says all of it, behind the tensor's name.
+	Text string
 }
+
+// mismatches collects what is wrong.
+type mismatches []TensorMismatch
+
+func (m *mismatches) add(tensor, want, have, format string, args ...any) {
+	*m = append(*m, TensorMismatch{tensor, want, have, fmt.Sprintf(format, args...)})
+}
+
+func typeText(dtype string, shape []int64) string { return dtype + " " + shapeText(shape) }
 
 func (m *mismatches) compare(want *CheckpointTensor, have *safetensors.Tensor) {
 	var diff []string
@@ -106,7 +125,7 @@ func (m *mismatches) compare(want *CheckpointTensor, have *safetensors.Tensor) {
 		diff = append(diff, fmt.Sprintf("is %s, want %s", have.DType, want.DType))
 	}
 	if len(diff) > 0 {
-		m.add(want.Name, "%s", strings.Join(diff, " and "))
+		m.add(want.Name, typeText(want.DType, want.Shape), typeText(have.DType, have.Shape), "%s", strings.Join(diff, " and "))
 	}
 }
 
@@ -114,7 +133,6 @@ func (m mismatches) err(dir string) error {
 	if len(m) == 0 {
 		return nil
 	}
-	slices.SortFunc(m, func(a, b struct{ tensor, text string }) int { return strings.Compare(a.tensor, b.tensor) })
 	var b strings.Builder
 	fmt.Fprintf(&b, "checkpoint %s is not the one the bundle was compiled for, %d tensors differ:", dir, len(m))
 	for i, l := range m {
@@ -122,7 +140,7 @@ func (m mismatches) err(dir string) error {
 			fmt.Fprintf(&b, "\n  and %d more", len(m)-maxMismatches)
 			break
 		}
-		fmt.Fprintf(&b, "\n  %s %s", plain(l.tensor), l.text)
+		fmt.Fprintf(&b, "\n  %s %s", plain(l.Tensor), l.Text)
 	}
 	return errors.New(b.String())
 }

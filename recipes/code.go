@@ -59,7 +59,7 @@ func decodeBytes(data []byte, kind string, fields func(*coder)) error {
 	var version uint64
 	c.uint(&version)
 	if c.err == nil && version != EncodingVersion {
-		return fmt.Errorf("has encoding version %d, this quill reads version %d: compile the deployment again with this quill, or use the other one", version, EncodingVersion)
+		return &VersionError{What: "encoding version", Have: int64(version), Want: EncodingVersion}
 	}
 	fields(&c)
 	if c.err == nil && len(c.data) > 0 {

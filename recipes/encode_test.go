@@ -156,7 +156,7 @@ func TestDecodingWantsTheCanonicalForm(t *testing.T) {
 		{"nothing", nil, `does not begin with "quill recipe\n"`},
 		{"a plan", (&Plan{}).Encode(), `does not begin with "quill recipe\n"`},
 		{"no version", head(), "is cut short"},
-		{"another version", head(2, 0, 0, 0, 0, 0), "has encoding version 2, this quill reads version 1"},
+		{"another version", head(2, 0, 0, 0, 0, 0), "has encoding version 2, this quill reads encoding version 1"},
 		{"a long number", head(0x81, 0, 0, 0, 0, 0, 0), "is not in the canonical form"},
 		{"a huge number", head(append(bytes.Repeat([]byte{0xff}, 9), 0x7f)...), "a number is out of range"},
 		{"a text of later", head(1, 1, 0, 0, 0), "text 1 of 0"},

@@ -9,20 +9,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
-
-	"github.com/klauspost/compress/zstd"
-)
-
-// Bounds on what reading a bundle may take, whatever its directory claims: an
-// entry, the number of entries, and all of them together in relation to the
-// file (entries as quill writes them shrink by a factor of 3 to 40).
-const (
-	maxEntry    = 64 << 20
-	maxEntries  = 1 << 17
-	maxUnpacked = 4 << 30
-	baseBudget  = 16 << 20
-	maxRatio    = 256
 )
 
 // ReadBundle reads and checks a bundle. A bundle comes from elsewhere and is
@@ -53,8 +42,12 @@ func ReadBundle(path string) (*Bundle, error) {
 func readBundle(r io.ReaderAt, size int64) (*Bundle, error) {
 	a, err := openArchive(r, size)
 	if err != nil {
+		if v := peekVersion(r, size); v != nil {
+			return nil, v // whose files may have another layout
+		}
 		return nil, err
 	}
+	defer a.close()
 	b := &Bundle{Recipes: make(map[Hash]*Recipe)}
 	if err := a.manifest(&b.Manifest); err != nil {
 		return nil, err
@@ -72,8 +65,8 @@ func readBundle(r io.ReaderAt, size int64) (*Bundle, error) {
 		}
 		b.Sets = append(b.Sets, s)
 	}
-	for _, f := range a.order {
-		if err := a.recipe(f, b.Recipes); err != nil {
+	for _, e := range a.order {
+		if err := a.recipe(e.name, b.Recipes); err != nil {
 			return nil, err
 		}
 	}
@@ -84,63 +77,6 @@ func readBundle(r io.ReaderAt, size int64) (*Bundle, error) {
 		return nil, err
 	}
 	return b, nil
-}
-
-// archive is a ZIP file whose entries are taken one by one.
-type archive struct {
-	order  []*zip.File
-	files  map[string]*zip.File
-	hashes map[string]Hash // of entries that are not named by theirs
-	taken  map[string]bool
-	budget int64 // bytes that may still be unpacked
-}
-
-func openArchive(r io.ReaderAt, size int64) (*archive, error) {
-	z, err := zip.NewReader(r, size)
-	if err != nil {
-		return nil, fmt.Errorf("not a bundle, or cut short: %w", err)
-	}
-	if len(z.File) > maxEntries {
-		return nil, fmt.Errorf("%d entries, at most %d are read", len(z.File), maxEntries)
-	}
-	z.RegisterDecompressor(zstd.ZipMethodWinZip, zstd.ZipDecompressor(zstd.WithDecoderMaxMemory(2*maxEntry), zstd.WithDecoderLowmem(true)))
-	a := &archive{
-		order:  z.File,
-		files:  make(map[string]*zip.File, len(z.File)),
-		taken:  make(map[string]bool, len(z.File)),
-		budget: min(maxUnpacked, baseBudget+maxRatio*size),
-	}
-	for _, f := range z.File {
-		if a.files[f.Name] != nil {
-			return nil, fmt.Errorf("%q is there twice", f.Name)
-		}
-		a.files[f.Name] = f
-	}
-	return a, nil
-}
-
-// unpack gives the content of an entry, with its checksum verified.
-func (a *archive) unpack(name string) ([]byte, error) {
-	f := a.files[name]
-	if f == nil {
-		return nil, fmt.Errorf("%s is missing", name)
-	}
-	a.taken[name] = true
-	r, err := f.Open()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	defer r.Close()
-	limit := min(maxEntry, a.budget)
-	data, err := io.ReadAll(io.LimitReader(r, limit+1))
-	if err != nil {
-		return nil, fmt.Errorf("%s is damaged: %w", name, err)
-	}
-	if int64(len(data)) > limit {
-		return nil, fmt.Errorf("%s unpacks to more than %d bytes", name, limit)
-	}
-	a.budget -= int64(len(data))
-	return data, nil
 }
 
 // read gives the content of an entry of which the manifest has the hash.
@@ -196,15 +132,58 @@ func (a *archive) manifest(m *Manifest) error {
 		return fmt.Errorf("%s: %w", manifestName, err)
 	}
 	if v.Format != FormatVersion {
-		return fmt.Errorf("has format %d (written by quill %q), this quill reads format %d: compile the deployment again with this quill, or use the other one",
-			v.Format, v.Quill, FormatVersion)
+		return &VersionError{What: "format", Have: int64(v.Format), Want: FormatVersion, Quill: v.Quill}
 	}
 	var w writtenManifest
 	if err := decode(manifestName, data, &w); err != nil {
 		return err
 	}
+	if have := w.Compiled.Encoding; have != EncodingVersion {
+		return &VersionError{What: "encoding version", Have: int64(have), Want: EncodingVersion, Quill: v.Quill}
+	}
 	*m, a.hashes = w.Manifest, w.Entries
 	return nil
+}
+
+// peekVersion is the error of a file of another format, nil if it cannot be told that it
+// is one. In all formats the manifest comes first, is not packed, and begins with these
+// two fields.
+func peekVersion(r io.ReaderAt, size int64) *VersionError {
+	head := make([]byte, min(size, 1<<10))
+	if readAt(r, head, 0) != nil || len(head) < headerLen || le.Uint32(head) != headerSign || le.Uint16(head[8:]) != zip.Store {
+		return nil
+	}
+	name, extra := int(le.Uint16(head[26:])), int(le.Uint16(head[28:]))
+	if headerLen+name+extra > len(head) || string(head[headerLen:][:name]) != manifestName {
+		return nil
+	}
+	m := manifestHead.FindSubmatch(head[headerLen+name+extra:])
+	if m == nil {
+		return nil
+	}
+	format, err := strconv.Atoi(string(m[1]))
+	if err != nil || format == FormatVersion {
+		return nil
+	}
+	return &VersionError{What: "format", Have: int64(format), Want: FormatVersion, Quill: string(m[2])}
+}
+
+var manifestHead = regexp.MustCompile(`^\{\s*"format":\s*([0-9]+),\s*"quill":\s*"([ -!#-\[\]-~]*)"`)
+
+// VersionError is that another version of quill wrote a bundle, in a way that this one
+// does not read.
+type VersionError struct {
+	What       string // "format", "encoding version"
+	Have, Want int64
+	Quill      string // the version that wrote it, "" if it is not known
+}
+
+func (e *VersionError) Error() string {
+	by := ""
+	if e.Quill != "" {
+		by = fmt.Sprintf(" (written by quill %q)", e.Quill)
+	}
+	return fmt.Sprintf("has %s %d%s, this quill reads %s %d: compile the deployment again with this quill, or use the other one", e.What, e.Have, by, e.What, e.Want)
 }
 
 func (a *archive) set(info SetInfo) (Set, error) {
@@ -227,29 +206,29 @@ func (a *archive) set(info SetInfo) (Set, error) {
 	return s, nil
 }
 
-// recipe adds the recipe of an entry; other entries are passed over.
-func (a *archive) recipe(f *zip.File, to map[Hash]*Recipe) error {
-	hex, ok := strings.CutPrefix(f.Name, recipeDir+"/")
+// recipe adds the recipe of an entry; other names are passed over.
+func (a *archive) recipe(name string, to map[Hash]*Recipe) error {
+	hex, ok := strings.CutPrefix(name, recipeDir+"/")
 	hex, suffix := strings.CutSuffix(hex, recipeSuffix)
 	var h Hash
-	if !ok || !suffix || h.UnmarshalText([]byte(hex)) != nil || f.Name != recipeName(h) {
+	if !ok || !suffix || h.UnmarshalText([]byte(hex)) != nil || name != recipeName(h) {
 		return nil
 	}
-	data, err := a.unpack(f.Name)
+	data, err := a.unpack(name)
 	if err != nil {
 		return err
 	}
 	if to[h], err = DecodeRecipe(data, h); err != nil {
-		return fmt.Errorf("%s %w", f.Name, err)
+		return fmt.Errorf("%s %w", name, err)
 	}
 	return nil
 }
 
 // leftover refuses entries that nothing refers to.
 func (a *archive) leftover() error {
-	for _, f := range a.order {
-		if !a.taken[f.Name] {
-			return fmt.Errorf("%q does not belong into a bundle", f.Name)
+	for _, e := range a.order {
+		if !a.taken[e.name] {
+			return fmt.Errorf("%q does not belong into a bundle", e.name)
 		}
 	}
 	for name := range a.hashes {

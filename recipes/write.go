@@ -15,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -36,10 +35,6 @@ const (
 // pins the compressor, so equal bundles are equal bytes whatever Go builds them.
 const zstdLevel = zstd.SpeedBetterCompression
 
-// epoch is the date of every entry, the first that a ZIP can hold: equal bundles
-// are equal bytes whenever they are made.
-var epoch = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
-
 // writtenManifest is the manifest as it is written.
 type writtenManifest struct {
 	Manifest
@@ -57,9 +52,10 @@ type writtenManifest struct {
 //	<precision>/plans/<bucket>.plan  prefill-q=128,c=4.plan; canonical bytes
 //	recipes/<hash>.recipe            shared by the sets; canonical bytes
 //
-// Equal bundles give equal bytes. The file appears under path whole or not at
-// all: on an error, or when ctx ends, whatever was there before is still there.
-// The manifest's Format and Sets are taken from this code and from b.Sets.
+// Equal bundles give equal bytes: entries have no date. The file appears under path
+// whole or not at all: on an error, or when ctx ends, whatever was there before is still
+// there. The manifest's versions of format and encoding are those of this code, its Sets
+// those of b.Sets.
 func WriteBundle(ctx context.Context, path string, b *Bundle) error {
 	if err := b.Check(); err != nil {
 		return fmt.Errorf("bundle %s: %w", path, err)
@@ -92,6 +88,11 @@ func writeZip(w io.Writer, b *Bundle) error {
 	if err := p.bundle(b); err != nil {
 		return err
 	}
+	return p.write(w)
+}
+
+// write makes the file of the entries.
+func (p *packer) write(w io.Writer) error {
 	z := zip.NewWriter(w)
 	for i := range p.entries {
 		to, err := z.CreateRaw(&p.entries[i].header)
@@ -120,7 +121,7 @@ func (p *packer) bundle(b *Bundle) error {
 		}
 	}
 	for _, h := range sortedHashes(b.Recipes) {
-		if err := p.add(recipeName(h), zstd.ZipMethodWinZip, b.Recipes[h].Encode()); err != nil {
+		if err := p.add(recipeName(h), b.Recipes[h].Encode()); err != nil {
 			return err
 		}
 	}
@@ -129,7 +130,7 @@ func (p *packer) bundle(b *Bundle) error {
 
 func (p *packer) manifest(b *Bundle) error {
 	m := writtenManifest{b.Manifest, p.hashes}
-	m.Format = FormatVersion
+	m.Format, m.Compiled.Encoding = FormatVersion, EncodingVersion
 	m.Sets = make([]SetInfo, len(b.Sets))
 	for i := range b.Sets {
 		m.Sets[i] = b.Sets[i].Info
@@ -138,7 +139,7 @@ func (p *packer) manifest(b *Bundle) error {
 	if err != nil {
 		return err
 	}
-	if err := p.add(manifestName, zip.Store, text); err != nil {
+	if err := p.add(manifestName, text); err != nil {
 		return err
 	}
 	last := len(p.entries) - 1
@@ -189,18 +190,18 @@ func (p *packer) json(name string, v any) error {
 // hashed adds an entry whose hash is in the manifest.
 func (p *packer) hashed(name string, data []byte) error {
 	p.hashes[name] = Sum(data)
-	return p.add(name, zstd.ZipMethodWinZip, data)
+	return p.add(name, data)
 }
 
 // add refuses what ReadBundle would.
-func (p *packer) add(name string, method uint16, data []byte) error {
+func (p *packer) add(name string, data []byte) error {
 	if len(data) > maxEntry {
 		return fmt.Errorf("%s: %d bytes are more than the %d an entry may have", name, len(data), maxEntry)
 	}
 	e := packed{zip.FileHeader{
-		Name: name, Method: method, Modified: epoch, CRC32: crc32.ChecksumIEEE(data), UncompressedSize64: uint64(len(data)),
+		Name: name, Method: methodOf(name), CRC32: crc32.ChecksumIEEE(data), UncompressedSize64: uint64(len(data)),
 	}, data}
-	if method == zstd.ZipMethodWinZip {
+	if e.header.Method != zip.Store {
 		e.data = p.zstd.EncodeAll(data, nil)
 	}
 	e.header.CompressedSize64 = uint64(len(e.data))

@@ -7,7 +7,8 @@
 //
 // Results go to the standard output, everything else to the standard error.
 // The exit code is 0 on success, 1 on an error, 2 on wrong usage and 130 after
-// an interrupt.
+// an interrupt. quill check has one for each state of a bundle, and quill diff those of
+// diff(1).
 package main
 
 import (
@@ -27,7 +28,26 @@ const (
 	exitError       = 1
 	exitUsage       = 2
 	exitInterrupted = 130
+
+	// Of quill check, beside exitOK for an optimal bundle.
+	exitRebuild     = 3
+	exitUnsupported = 4
+	exitUnknown     = 5
+
+	// Of quill diff.
+	exitDiffer  = 1
+	exitTrouble = 2
 )
+
+// outcome is an exit code that is no error: the standard output says all.
+type outcome int
+
+func (o outcome) Error() string { return fmt.Sprintf("exit code %d", int(o)) }
+
+// trouble is an error of a command whose exit code exitError means something else.
+type trouble struct{ error }
+
+func (t trouble) Unwrap() error { return t.error }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -42,6 +62,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
+	outcome, isOutcome := errors.AsType[outcome](err)
 	usage, isUsage := errors.AsType[usageError](err)
 	switch {
 	case err == nil:
@@ -49,10 +70,15 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case ctx.Err() != nil:
 		fmt.Fprintln(stderr, "quill: interrupted")
 		return exitInterrupted
+	case isOutcome:
+		return int(outcome)
 	case isUsage:
 		fmt.Fprintf(stderr, "quill: %v\nRun '%s --help' for usage.\n", usage, cmd.CommandPath())
 		return exitUsage
 	}
 	fmt.Fprintf(stderr, "quill: %s\n", strings.TrimSpace(err.Error()))
+	if _, ok := errors.AsType[trouble](err); ok {
+		return exitTrouble
+	}
 	return exitError
 }

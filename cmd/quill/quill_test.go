@@ -77,6 +77,8 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 		{"compile", deployment, "-o", bundle},
 		{"inspect", bundle},
 		{"inspect", bundle, "--json"},
+		{"check", bundle},
+		{"check", bundle, "--json"},
 		{"version"},
 		{"version", "--json"},
 		{"run", bundle, "--model", model, "--tokens", "1,2"},

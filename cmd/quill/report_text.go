@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -25,6 +26,7 @@ func (r *report) print(w io.Writer, bucket string) error {
 	fmt.Fprintf(t, "deployment\ttensor_parallel %d, max_model_len %d, max_num_seqs %d, max_batched_tokens %d\n",
 		d.TensorParallel, d.MaxModelLen, d.MaxNumSeqs, d.MaxBatchedTokens)
 	fmt.Fprintf(t, "\tkv_blocks %d of block_size %d, embedding %s\n", d.KVBlocks, d.BlockSize, d.Embedding)
+	fmt.Fprintf(t, "compiler\tbuild %s, encoding %d, profile %s (%.12s)\n", cmp.Or(r.Compiled.Build, "unknown"), r.Compiled.Encoding, r.Compiled.Profile, r.Compiled.ProfileHash)
 	fmt.Fprintf(t, "passes\t%s\n", r.Compiled.Passes)
 	fmt.Fprintf(t, "params\t%s\n", strings.Join(r.Compiled.Params, " "))
 	fmt.Fprintf(t, "costs\trow %d, pad %d, block %d, key %d\n", r.Costs.Row, r.Costs.Pad, r.Costs.Block, r.Costs.Key)

@@ -50,7 +50,8 @@ func (w withCache) Run() int {
 }
 
 // TestScripts runs testdata/script. Beside the commands of testscript there
-// are those below, and models/ has the checkpoints of the repository.
+// are those below; models/ has the checkpoints of the repository, and format-1.quill is a
+// bundle of that format.
 func TestScripts(t *testing.T) {
 	models, err := filepath.Abs("../../testdata")
 	if err != nil {
@@ -62,10 +63,14 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("QUILL_CACHE", filepath.Join(e.WorkDir, "cache"))
-			return os.Symlink(models, filepath.Join(e.WorkDir, "models"))
+			return errors.Join(
+				os.Symlink(models, filepath.Join(e.WorkDir, "models")),
+				os.Symlink(filepath.Join(models, "../recipes/testdata/format-1.quill"), filepath.Join(e.WorkDir, "format-1.quill")),
+			)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits":     exits,
+			"code":      codeOf,
 			"json":      checkJSON,
 			"greedy":    greedy,
 			"chatcase":  chatCase,
@@ -85,6 +90,24 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE PROGRAM ARGS…")
 	}
+	want := exitCode(ts, args)
+	text := ts.ReadFile("stderr")
+	if regexp.MustCompile(`panic:|goroutine \d|fatal error:|internal fault`).MatchString(text) {
+		ts.Fatalf("a crash is no error message")
+	}
+	if want == 0 {
+		return
+	}
+	if n := lines(text, `quill: `) - lines(text, `quill: (note|compiling|loading weights|packing weights|checking weights|scoring positions|checking the store): `); n != 1 {
+		ts.Fatalf("%d errors, want 1", n)
+	}
+	if ts.ReadFile("stdout") != "" {
+		ts.Fatalf("output of a failed command")
+	}
+}
+
+// exitCode runs args[1:], which must end with the code of args[0].
+func exitCode(ts *testscript.TestScript, args []string) int {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	got := 0
@@ -98,18 +121,18 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if got != want {
 		ts.Fatalf("exit code %d, want %d", got, want)
 	}
-	text := ts.ReadFile("stderr")
-	if regexp.MustCompile(`panic:|goroutine \d|fatal error:|internal fault`).MatchString(text) {
-		ts.Fatalf("a crash is no error message")
+	return want
+}
+
+// code CODE PROGRAM ARGS… runs a program whose result is its exit code too: there is an
+// output, and no error.
+func codeOf(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code CODE PROGRAM ARGS…")
 	}
-	if want == 0 {
-		return
-	}
-	if n := lines(text, `quill: `) - lines(text, `quill: (note|compiling|loading weights|packing weights|checking weights|scoring positions|checking the store): `); n != 1 {
-		ts.Fatalf("%d errors, want 1", n)
-	}
-	if ts.ReadFile("stdout") != "" {
-		ts.Fatalf("output of a failed command")
+	exitCode(ts, args)
+	if ts.ReadFile("stderr") != "" || ts.ReadFile("stdout") == "" {
+		ts.Fatalf("a result is on the standard output alone")
 	}
 }
 

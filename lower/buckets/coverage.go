@@ -51,6 +51,16 @@ func (h Hole) String() string {
 	return fmt.Sprintf("logits/r=%s", span(h.From.Seqs, h.To.Seqs))
 }
 
+// Covered is what [Set.Covered] says of any list of buckets for the steps that a
+// deployment admits; sharing is that of [Spec].
+func Covered(bs []recipes.Bucket, d recipes.Deployment, sharing int) error {
+	l := newLimits(d, sharing)
+	if l.most(l.seqs) > maxRefs {
+		return keyError("buckets.sharing", "%d sequences have more references than %d", l.seqs, maxRefs)
+	}
+	return (&Set{Coverage: coverage(l, bs)}).Covered()
+}
+
 // Covered reports holes: how many, which share of the admissible shapes, and the
 // first of each phase.
 func (s *Set) Covered() error {

@@ -221,6 +221,12 @@ func Load(name string) (*Profile, error) {
 	return Parse(data)
 }
 
+// Hash identifies what a profile says: that of its file as [Profile.Format] writes it.
+func (p *Profile) Hash() (recipes.Hash, error) {
+	text, err := p.Format()
+	return recipes.Sum(text), err
+}
+
 // Parse reads and checks a profile.
 func Parse(data []byte) (*Profile, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
