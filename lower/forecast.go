@@ -27,7 +27,8 @@ type Forecast struct {
 	Memory []MemoryForecast `json:"memory"`
 	// LargestPool is the most kv_blocks with which the deployment fits, LongestRequest
 	// the most max_model_len, in whole blocks or up to what bounds it; other keys as
-	// they are.
+	// they are. Of deployments with another request only the buckets are compiled that
+	// need most.
 	LargestPool    Largest `json:"largest_kv_blocks"`
 	LongestRequest Largest `json:"longest_max_model_len"`
 	// Problems say why the deployment cannot be compiled; without any it fits.
@@ -154,7 +155,11 @@ func NewForecast(ctx context.Context, d *Deployment, opt ForecastOptions) (*Fore
 		f.Problems = append(f.Problems, err.Error())
 	}
 	s := &forecaster{cfg: cfg, limit: limit, full: opt.Full, progress: opt.Progress}
-	b, err := s.compile(ctx, d, s.wanted(d, set.Buckets))
+	list := set.Buckets
+	if !opt.Full {
+		list = s.deciding(d, list)
+	}
+	b, err := s.compile(ctx, d, list)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", d.path, err)
 	}
@@ -232,11 +237,8 @@ type forecaster struct {
 	known    map[string][]int64 // what probes found, by what decides it
 }
 
-// wanted are the buckets to compile.
-func (s *forecaster) wanted(d *Deployment, all []recipes.Bucket) []recipes.Bucket {
-	if s.full {
-		return all
-	}
+// deciding are the buckets that need most: others are no larger in any size.
+func (s *forecaster) deciding(d *Deployment, all []recipes.Bucket) []recipes.Bucket {
 	return uncovered(s.cfg, d.options(d.Precisions()[0]), all)
 }
 

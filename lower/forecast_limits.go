@@ -30,6 +30,8 @@ type search struct {
 	*forecaster
 	ctx  context.Context
 	make func(i int) variant
+	// attempt says why a variant does not do, or what it needs.
+	attempt func(i int, d *Deployment) (bytes int64, why string, err error)
 	// bound says why there are no variants from a number on.
 	bound string
 	// rests are the bytes of a rank beside the pool, by variant that was compiled and
@@ -42,7 +44,7 @@ type search struct {
 }
 
 // limits finds the largest pool and the longest request. b is the deployment as it was
-// compiled for all of its buckets.
+// compiled, all its buckets.
 func (s *forecaster) limits(ctx context.Context, d *Deployment, b *recipes.Bundle, all []recipes.Bucket, f *Forecast) error {
 	s.known = map[string][]int64{}
 	of := search{forecaster: s, ctx: ctx}
@@ -59,7 +61,7 @@ func (s *forecaster) limits(ctx context.Context, d *Deployment, b *recipes.Bundl
 		// in another deployment; it is far less than a part of 64.
 		of.weights = append(of.weights, g.set.Bytes[recipes.Weights]/64*63)
 	}
-	s.known[decidedBy(d, s.wanted(d, all))] = rests
+	s.known[decidedBy(d, s.deciding(d, all))] = rests
 	var err error
 	if f.LargestPool, err = of.pool(d, rests); err != nil {
 		return err
@@ -70,8 +72,8 @@ func (s *forecaster) limits(ctx context.Context, d *Deployment, b *recipes.Bundl
 
 // decidedBy names what the memory of a rank beside its pool depends on, of the variants
 // of one deployment.
-func decidedBy(d *Deployment, wanted []recipes.Bucket) string {
-	return fmt.Sprint(d.MaxModelLen, d.MaxBatchedTokens, wanted)
+func decidedBy(d *Deployment, deciding []recipes.Bucket) string {
+	return fmt.Sprint(d.MaxModelLen, d.MaxBatchedTokens, deciding)
 }
 
 // pool searches among pools, from the least that holds a longest request on.
@@ -89,7 +91,7 @@ func (s search) pool(d *Deployment, rests []int64) (Largest, error) {
 	})
 	s.bound = refused(with(least+n), s.forecaster)
 	s.make = func(i int) variant { return variant{least + i - 1, with(least + i - 1)} }
-	s.rests = map[int][]int64{d.KVBlocks - least + 1: rests}
+	s.rests, s.attempt = map[int][]int64{d.KVBlocks - least + 1: rests}, s.compiled
 	return s.largest(n)
 }
 
@@ -102,7 +104,7 @@ func (s search) length(d *Deployment, rests []int64) (Largest, error) {
 		return variant{n, d.ofLength(n)}
 	}
 	at := ceilDiv(d.MaxModelLen, d.BlockSize)
-	s.rests = map[int][]int64{at: rests}
+	s.rests, s.attempt = map[int][]int64{at: rests}, s.compiled
 	l, err := s.largest(ceilDiv(most, d.BlockSize))
 	if err != nil || l.Value >= d.MaxModelLen {
 		return l, err
@@ -156,7 +158,7 @@ func (s *search) largest(n int) (l Largest, err error) {
 			i = min(max(s.guess(yes, no), yes+1), no-1)
 		}
 		v := s.make(i)
-		bytes, why, err := s.try(i, v.dep)
+		bytes, why, err := s.attempt(i, v.dep)
 		switch {
 		case err != nil:
 			return l, err
@@ -199,8 +201,8 @@ func (s *search) expect(i int) []int64 {
 	return list
 }
 
-// try says why a variant does not do, or what it needs.
-func (s *search) try(i int, d *Deployment) (bytes int64, why string, err error) {
+// compiled attempts a variant by compiling the buckets that decide.
+func (s *search) compiled(i int, d *Deployment) (bytes int64, why string, err error) {
 	if over := s.needs(d, s.weights) - s.limit; over > 0 {
 		return 0, tooMuch("weights and pool alone need", over), nil
 	}
@@ -208,25 +210,16 @@ func (s *search) try(i int, d *Deployment) (bytes int64, why string, err error) 
 	if err != nil {
 		return 0, firstLine(err), nil
 	}
-	lists := [][]recipes.Bucket{uncovered(s.cfg, d.options(d.Precisions()[0]), all)} // which mostly say no if all do
-	if s.full {
-		lists = append(lists, all)
+	rests, err := s.rest(d, s.deciding(d, all))
+	if s.ctx.Err() != nil {
+		return 0, "", s.ctx.Err()
 	}
-	if s.known[decidedBy(d, all)] != nil {
-		lists = lists[len(lists)-1:]
+	if err != nil {
+		return 0, firstLine(err), nil
 	}
-	for _, list := range lists {
-		rests, err := s.rest(d, list)
-		if s.ctx.Err() != nil {
-			return 0, "", s.ctx.Err()
-		}
-		if err != nil {
-			return 0, firstLine(err), nil
-		}
-		s.rests[i] = rests
-		if bytes = s.needs(d, rests); bytes > s.limit {
-			return 0, tooMuch("a rank would need", bytes-s.limit), nil
-		}
+	s.rests[i] = rests
+	if bytes = s.needs(d, rests); bytes > s.limit {
+		return 0, tooMuch("a rank would need", bytes-s.limit), nil
 	}
 	return bytes, "", nil
 }
