@@ -47,8 +47,8 @@ func (w *Weight) Copies(tp int) int {
 // then for all. The slots of a run must lie together, so none of them is.
 func (w *Weight) Direct(t *safetensors.Tensor, rank, tp int) ([]byte, bool) {
 	r, err := NewWeightReader(w, t, rank, tp)
-	if err != nil || !w.LiesIn(r.from, t.Shape, tp) {
-		return nil, false
+	if err != nil || w.Tensor == "" || !w.LiesIn(r.from, t.Shape, tp) {
+		return nil, false // a constant needs no tensor
 	}
 	size := int64(r.to.Size())
 	data := r.src[r.v.base*size:][:r.left:r.left]
