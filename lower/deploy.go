@@ -53,6 +53,8 @@ type Deployment struct {
 
 	src  []byte
 	path string
+	// chunk is max_batched_tokens as the file has it, whatever the longest request.
+	chunk int
 }
 
 // Buckets says which shapes are compiled; see buckets.Spec. Numbers are 0 where the
@@ -383,6 +385,7 @@ func (d *Deployment) checkNumbers() error {
 	m := d.manifest()
 	err := m.Check()
 	if err == nil {
+		d.chunk = d.MaxBatchedTokens
 		d.MaxBatchedTokens = min(d.MaxBatchedTokens, d.MaxModelLen) // no chunk is longer than a request
 		return nil
 	}

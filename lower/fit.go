@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"quill/ir/inkling"
 	"quill/passes"
 	"quill/recipes"
 	"quill/recipes/target"
@@ -49,12 +50,15 @@ type footprintLine struct {
 	bytes int64
 }
 
+// WorkspaceLine is the line of a rank's memory that is no buffer.
+const WorkspaceLine = "workspace"
+
 func newFootprint(s *recipes.SetInfo) footprint {
 	f := footprint{set: s}
 	for _, b := range recipes.Buffers() {
 		f.lines = append(f.lines, footprintLine{string(b), s.Bytes[b]})
 	}
-	f.lines = append(f.lines, footprintLine{"workspace", s.WorkspaceBytes})
+	f.lines = append(f.lines, footprintLine{WorkspaceLine, s.WorkspaceBytes})
 	for _, l := range f.lines {
 		f.bytes += l.bytes
 	}
@@ -217,7 +221,7 @@ func (f *fitter) compile(d *Deployment, keep func(recipes.Bucket) bool) (b *reci
 	params := d.params()
 	c := compiler{
 		cfg: f.c.cfg, dep: d, buckets: all, bundle: &recipes.Bundle{Recipes: map[recipes.Hash]*recipes.Recipe{}},
-		passes: passes.NewManager(passes.Config{Pipeline: f.c.passes.Pipeline(), Params: params}),
+		passes: passes.NewManager(passes.Config{Pipeline: f.c.passes.Pipeline(), Params: params}), jobs: f.c.jobs,
 	}
 	for _, p := range d.Precisions() {
 		if len(all) == 0 {
@@ -291,14 +295,25 @@ func (f *fitter) decisive(d *Deployment) func(recipes.Bucket) bool {
 		}
 	}
 	all, _ := d.covering(f.c.cfg) // compile reports its error
-	o := d.options(d.Precisions()[0])
-	for _, b := range all {
-		fam := family(f.c.cfg, o, b)
-		keep[b] = keep[b] || !slices.ContainsFunc(all, func(c recipes.Bucket) bool {
-			return c != b && c.Covers(b) && family(f.c.cfg, o, c) == fam
-		})
+	for _, b := range uncovered(f.c.cfg, d.options(d.Precisions()[0]), all) {
+		keep[b] = true
 	}
 	return func(b recipes.Bucket) bool { return keep[b] }
+}
+
+// uncovered are the buckets that no other one of their family covers.
+func uncovered(cfg *inkling.Config, o inkling.Options, all []recipes.Bucket) (list []recipes.Bucket) {
+	families := map[inkling.Family][]recipes.Bucket{}
+	for _, b := range all {
+		fam := family(cfg, o, b)
+		families[fam] = append(families[fam], b)
+	}
+	for _, b := range all {
+		if !slices.ContainsFunc(families[family(cfg, o, b)], func(c recipes.Bucket) bool { return c != b && c.Covers(b) }) {
+			list = append(list, b)
+		}
+	}
+	return list
 }
 
 // first is the first of some values with which the deployment fits.

@@ -85,7 +85,7 @@ type fitDraw struct {
 
 var fitKeys = []string{
 	"model", "tensor_parallel", "max_model_len", "max_num_seqs", "block_size", "kv_blocks", "max_batched_tokens", "mask_budget",
-	"sub_block_rows", "attention", "moe", "precision", "embedding", "device_memory",
+	"sub_block_rows", "attention", "moe", "precision", "embedding", "device_memory", "buckets",
 }
 
 func (d *fitDraw) text() string {

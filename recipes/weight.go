@@ -47,8 +47,8 @@ func (w *Weight) Copies(tp int) int {
 // then for all. The slots of a run must lie together, so none of them is.
 func (w *Weight) Direct(t *safetensors.Tensor, rank, tp int) ([]byte, bool) {
 	r, err := NewWeightReader(w, t, rank, tp)
-	if err != nil || w.Tensor == "" || w.Part > 0 || r.to != r.from || len(r.v.dims) > 1 || r.v.strides[0] != 1 {
-		return nil, false
+	if err != nil || w.Tensor == "" || !w.LiesIn(r.from, t.Shape, tp) {
+		return nil, false // a constant needs no tensor
 	}
 	size := int64(r.to.Size())
 	data := r.src[r.v.base*size:][:r.left:r.left]
@@ -56,6 +56,20 @@ func (w *Weight) Direct(t *safetensors.Tensor, rank, tp int) ([]byte, bool) {
 		return nil, false
 	}
 	return data, true
+}
+
+// LiesIn is what Direct finds of a tensor of which type and shape are known, but not
+// where its data begins.
+func (w *Weight) LiesIn(from dtype.Type, shape []int64, tp int) bool {
+	if w.Tensor == "" || w.Part > 0 || w.DType != from {
+		return false
+	}
+	v, err := w.view(shape, 0, tp)
+	if err != nil {
+		return false
+	}
+	v.merge()
+	return len(v.dims) == 1 && v.strides[0] == 1
 }
 
 // fail says which slot of which rank err is about.

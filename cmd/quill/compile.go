@@ -192,13 +192,13 @@ func build(ctx context.Context, d *lower.Deployment, stderr io.Writer, opt lower
 			keep.event(stderr, s)
 			return
 		}
-		m.update(int64(s.Done), int64(s.Total), stepText(s, time.Since(begun)))
+		m.update(int64(s.Done), int64(s.Total), progressText(s, time.Since(begun)))
 	}
 	return lower.CompileWith(ctx, d, opt)
 }
 
-// stepText says how far compiling is, beside how many buckets of how many.
-func stepText(s lower.Step, since time.Duration) string {
+// progressText says how far compiling is, beside how many buckets of how many.
+func progressText(s lower.Step, since time.Duration) string {
 	text := s.What
 	if s.Running > 0 {
 		text += fmt.Sprintf(", %d running", s.Running)

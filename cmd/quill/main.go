@@ -1,9 +1,9 @@
 // Command quill compiles checkpoints of Inkling models ahead of time into
 // bundles of static recipes, and replays them.
 //
-//	deployment.yaml ──┐
-//	config.json ──────┴→ quill compile → bundle ──┬→ quill inspect
-//	                          checkpoint ─────────┴→ quill run, quill score
+//	deployment.yaml ──┐  ┌→ quill plan
+//	config.json ──────┴──┴→ quill compile → bundle ──┬→ quill inspect
+//	                             checkpoint ─────────┴→ quill run, quill score
 //
 // Results go to the standard output, everything else to the standard error.
 // The exit code is 0 on success, 1 on an error, 2 on wrong usage and 130 after
