@@ -65,7 +65,8 @@ type Options struct {
 	// first.
 	KeepGoing bool
 	// Store keeps results for the next time; nil keeps nothing. Build then says which
-	// compiler this is: what another one made is not taken.
+	// compiler this is: what another one made is not taken. It is not used where a
+	// manager tells what passes do, or limits them.
 	Store *store.Store
 	Build string
 }

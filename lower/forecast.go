@@ -247,7 +247,7 @@ func (s *forecaster) deciding(d *Deployment, all []recipes.Bucket) []recipes.Buc
 func (s *forecaster) compile(ctx context.Context, d *Deployment, list []recipes.Bucket) (*recipes.Bundle, error) {
 	c := compiler{
 		cfg: s.cfg, dep: d, buckets: list, passes: defaultManager(d.params()), progress: s.progress, step: Step{Total: len(list) * len(d.Precisions())},
-		jobs: runtime.GOMAXPROCS(0),
+		jobs:   runtime.GOMAXPROCS(0),
 		bundle: &recipes.Bundle{Manifest: recipes.Manifest{Deployment: d.manifest()}, Recipes: map[recipes.Hash]*recipes.Recipe{}},
 	}
 	for _, p := range d.Precisions() {

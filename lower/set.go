@@ -70,8 +70,8 @@ func (c *compiler) set(ctx context.Context, precision string) error {
 		compiler: c, precision: precision, options: c.dep.options(precision), target: tgt,
 		workspaces: map[recipes.Hash]int64{}, made: make([]*madePlan, len(c.buckets)),
 	}
-	if c.planned != nil {
-		c.store = nil
+	if _, plain := c.passes.Worker(); !plain || c.planned != nil {
+		c.store = nil // passes are to be run, or are limited in what they do
 	}
 	if s.key, err = s.commonKey(); err != nil {
 		return err

@@ -84,6 +84,7 @@ seconds, such as the small ones under testdata.`,
 			if err := keep.options(cmd, &opt); err != nil {
 				return err
 			}
+			keep.none = keep.none || flags.timings // of what is run
 			made, b, err := compile(cmd.Context(), args[0], out, cmd.ErrOrStderr(), opt, &keep)
 			if err := flags.report(cmd.Context(), err); err != nil {
 				return err

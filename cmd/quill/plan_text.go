@@ -108,7 +108,7 @@ func printMemoryForecast(w io.Writer, m *lower.MemoryForecast, ranks int) {
 	for i := range m.Families {
 		all += m.Families[i].Buckets
 	}
-	fmt.Fprintf(w, "\n%s: %s\n\n", m.Precision, verdict(m))
+	fmt.Fprintf(w, "\n%s: %s\n\n", m.Precision, fitText(m))
 	t := table(w)
 	fmt.Fprintln(t, "  MEMORY\tBYTES A RANK")
 	for _, l := range m.Lines {
@@ -153,7 +153,7 @@ func printMemoryForecast(w io.Writer, m *lower.MemoryForecast, ranks int) {
 	_ = t.Flush()
 }
 
-func verdict(m *lower.MemoryForecast) string {
+func fitText(m *lower.MemoryForecast) string {
 	if m.OverBytes > 0 {
 		return fmt.Sprintf("does not fit, %s too much", size(m.OverBytes))
 	}
