@@ -1,9 +1,7 @@
 package dump
 
 import (
-	"crypto/sha256"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,10 +29,6 @@ func goldenModel(t *testing.T, dir string) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), text, 0o666))
 }
 
-// mostNodes is how many nodes a kind may have for its dumps to be kept; of others there
-// are digests.
-const mostNodes = 90
-
 // Dumps of each kind of recipe are what they were. A kind is a list of GUIDs: families
 // share some. Experts' parameters have the layout of standin.h.
 func TestGoldenDumps(t *testing.T) {
@@ -42,8 +36,7 @@ func TestGoldenDumps(t *testing.T) {
 	goldenModel(t, dir)
 	b := compileIn(t, dir, "model: .\ntensor_parallel: 2\nmax_model_len: 128\nmax_num_seqs: 1\nblock_size: 16\nmax_batched_tokens: 16\n", "")
 	set := &b.Sets[0]
-	var digests strings.Builder
-	families, kinds, files := map[string]bool{}, map[string]bool{}, []string{"digests.txt"}
+	families, kinds, files := map[string]bool{}, map[string]bool{}, []string{}
 	for i := range set.Plans {
 		p := &set.Plans[i]
 		if families[p.Family] {
@@ -63,10 +56,6 @@ func TestGoldenDumps(t *testing.T) {
 			graph, err := l.JSON(standIn(t))
 			require.NoError(t, err)
 			name := p.Family + "-" + e.Recipe.Name
-			if len(e.Recipe.Nodes) > mostNodes {
-				fmt.Fprintf(&digests, "%s: %d nodes, text %.16x, json %.16x, dot %.16x\n", name, len(e.Recipe.Nodes), sha256.Sum256(l.Text()), sha256.Sum256(graph), sha256.Sum256(l.Dot()))
-				continue
-			}
 			golden(t, name+".txt", l.Text())
 			golden(t, name+".json", graph)
 			files = append(files, name+".txt", name+".json")
@@ -76,7 +65,6 @@ func TestGoldenDumps(t *testing.T) {
 			}
 		}
 	}
-	golden(t, "digests.txt", []byte(digests.String()))
 	require.Len(t, families, 6)
 	there, err := filepath.Glob("testdata/golden/*")
 	require.NoError(t, err)
