@@ -57,6 +57,7 @@ bench: build
 	@failed=0; run() { echo "$$ $$*"; "$$@" || failed=1; }; \
 	run $(GO) test -run '^$$' -bench . -benchtime 10x ./ir/inkling; \
 	run $(GO) test -run '^$$' -bench Lowering -benchtime 3x ./lower; \
+	run $(GO) test -run '^$$' -bench Compile -benchtime 1x ./cmd/quill; \
 	run $(GO) test -run '^$$' -bench . -benchtime 2s ./cmd/quill/e2e; \
 	QUILL_ROOFS=1 run $(GO) test -count=1 -run Ratios -v ./runtime/host/kern; \
 	run $(GO) test -run '^$$' -bench 'Product|MoE|References' -benchtime 1x ./runtime/host; \

@@ -20,7 +20,7 @@ import (
 const keptDeployment = "model: MODEL\ntensor_parallel: 2\nmax_model_len: 256\nmax_num_seqs: 4\nblock_size: 16\nmax_batched_tokens: 64\n"
 
 // quillCompile is a process that compiles with a store.
-func quillCompile(t *testing.T, cache, deployment, out string, more ...string) *exec.Cmd {
+func quillCompile(t testing.TB, cache, deployment, out string, more ...string) *exec.Cmd {
 	cmd := exec.CommandContext(t.Context(), "quill", append([]string{"compile", deployment, "-o", out, "--cache", cache}, more...)...)
 	return cmd
 }
@@ -139,6 +139,51 @@ func TestBundleBytesDependOnInputsAlone(t *testing.T) {
 			want = got
 		} else {
 			require.Equal(t, want, got, "compile %d", i)
+		}
+	}
+}
+
+// BenchmarkCompile reports what compiling a whole deployment takes, with an empty store
+// and with one that has everything: time, the largest memory of the process, the bundle.
+func BenchmarkCompile(b *testing.B) {
+	const published = "tensor_parallel: RANKS\nmax_model_len: 262144\nmax_num_seqs: 16\nblock_size: 128\nkv_blocks: 2560\nmax_batched_tokens: 8192\n"
+	const nano = "tensor_parallel: 1\nmax_model_len: 256\nmax_num_seqs: 4\nblock_size: 16\nmax_batched_tokens: 64\nprecision: both\n"
+	for _, c := range []struct{ model, text string }{
+		{"configs/inkling-small", strings.Replace(published, "RANKS", "8", 1)},
+		{"configs/inkling", strings.Replace(published, "RANKS", "32", 1)},
+		{"nano-small", nano},
+		{"nano-big", nano},
+		{"nano-dense", nano},
+		{"nano-chat", nano},
+	} {
+		for _, state := range []string{"cold", "warm"} {
+			b.Run(c.model+"/"+state, func(b *testing.B) {
+				deployment, dir := writeDeployment(b, c.model, "model: MODEL\n"+c.text), b.TempDir()
+				out := filepath.Join(dir, "out.quill")
+				compile := func(cache string) *os.ProcessState {
+					cmd := quillCompile(b, filepath.Join(dir, cache), deployment, out)
+					text, err := cmd.CombinedOutput()
+					require.NoError(b, err, "%s", text)
+					return cmd.ProcessState
+				}
+				if state == "warm" {
+					compile("cache")
+				}
+				runs := 0
+				var peak int64
+				for b.Loop() {
+					cache := "cache"
+					if state == "cold" {
+						cache += fmt.Sprint(runs)
+					}
+					runs++
+					peak = max(peak, largestMemory(compile(cache)))
+				}
+				info, err := os.Stat(out)
+				require.NoError(b, err)
+				b.ReportMetric(float64(peak)/(1<<20), "peak-MiB")
+				b.ReportMetric(float64(info.Size())/(1<<20), "bundle-MiB")
+			})
 		}
 	}
 }

@@ -27,7 +27,7 @@ precision: both
 `
 
 // writeDeployment writes a deployment of one of the models of the repository.
-func writeDeployment(t *testing.T, model, text string) string {
+func writeDeployment(t testing.TB, model, text string) string {
 	t.Helper()
 	dir, err := filepath.Abs(filepath.Join("../../testdata", model))
 	if err != nil {
