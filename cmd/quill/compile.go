@@ -161,9 +161,7 @@ func compile(ctx context.Context, deployment, out string, stderr io.Writer, opt 
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := keep.open(&opt, stderr); err != nil {
-		return nil, nil, err
-	}
+	keep.open(&opt, stderr)
 	defer keep.store.Close()
 	b, more, err := build(ctx, d, stderr, opt, keep)
 	if err != nil {

@@ -56,20 +56,21 @@ func (k *keeping) options(cmd *cobra.Command, opt *lower.Options) error {
 const mostKept = 4 << 30
 
 // open opens the store. Without one everything is compiled, which a note says.
-func (k *keeping) open(opt *lower.Options, stderr io.Writer) error {
+func (k *keeping) open(opt *lower.Options, stderr io.Writer) {
 	if k.none || opt.Planned != nil {
-		return nil
+		return
 	}
 	var err error
-	if opt.Build, err = buildID(); err != nil {
-		return fmt.Errorf("what compiler this is: %w: use --no-cache", err)
-	}
 	dir := k.cache
 	if dir == "" {
-		if dir, err = store.DefaultDir(); err != nil {
-			note(stderr, "%v, or use --no-cache", err)
-			return nil
-		}
+		dir, err = store.DefaultDir()
+	}
+	if err == nil {
+		opt.Build, err = buildID()
+	}
+	if err != nil {
+		note(stderr, "nothing is kept for the next time: %v", err)
+		return
 	}
 	k.store, err = store.Open(dir, store.Options{
 		MaxBytes: mostKept,
@@ -80,18 +81,17 @@ func (k *keeping) open(opt *lower.Options, stderr io.Writer) error {
 		note(stderr, "nothing is kept for the next time: %v", err)
 	}
 	opt.Store = k.store
-	return nil
 }
 
 // buildID tells compilers apart: the SHA-256 of the program.
 func buildID() (string, error) {
 	path, err := os.Executable()
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("which compiler this is: %w", err)
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("which compiler this is: %w", err)
 	}
 	defer f.Close() // it is only read
 	h := sha256.New()
