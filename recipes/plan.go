@@ -77,6 +77,14 @@ type Step struct {
 	Collective *Collective
 }
 
+// What names a step for people: launch "layer 3 attention".
+func (s *Step) What() string {
+	if s.Launch != nil {
+		return fmt.Sprintf("launch %q", s.Launch.Label)
+	}
+	return fmt.Sprintf("%s %q", s.Collective.Kind, s.Collective.Label)
+}
+
 // Launch runs a recipe with one address per section, in the order of the
 // recipe's sections.
 type Launch struct {

@@ -73,7 +73,7 @@ func TestBigramIgnoresTrash(t *testing.T) {
 	require.NoError(t, err)
 	a := sequence(t, s, 12)
 	for rank := range ranks {
-		conv := s.dev.Bytes(rank, recipes.Conv)
+		conv := s.dev.(*HostDevice).Bytes(rank, recipes.Conv)
 		for block := range kvBlocks + 2 {
 			if block == int(s.layout.zero) {
 				continue

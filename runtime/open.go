@@ -35,13 +35,13 @@ type Options struct {
 	// Unfused makes the CPU device execute every node on its own. Results are the
 	// same, as docs/nodes.md says.
 	Unfused bool
-	// Watch, if it is not nil, is told of every step of every plan as it is bound
-	// and returns what is to be executed instead, for debugging. It is not called
-	// while steps execute.
+	// Watch, if it is not nil, is told of every step of every plan as the CPU device
+	// binds it and returns what is to be executed instead, for debugging. It is not
+	// called while steps execute.
 	Watch func(Watched) Launch
-	// NewDevice makes the device; nil is the CPU device. Buffers begin zeroed, and
-	// all weights are copied to it.
-	NewDevice func(ranks int, bytes map[recipes.Buffer]int64) (Device, error)
+	// NewDevice makes the device for a set of the bundle; nil is the CPU device.
+	// All weights are copied to it, unless it is SelfLoading.
+	NewDevice func(b *recipes.Bundle, set *recipes.Set) (Device, error)
 }
 
 // Open reads a bundle, checks that the checkpoint is one that it was compiled
@@ -92,7 +92,7 @@ func openHost(ctx context.Context, path string, b *recipes.Bundle, set *recipes.
 	s.notes = o.notes
 	// Weights come last: they take longest, and what else can be wrong is then
 	// known.
-	if err = s.bind(ctx, b, set, opt.Watch); err == nil {
+	if err = s.bind(ctx, b, set); err == nil {
 		err = w.load(ctx, o.available(), opt.Progress)
 	}
 	if err != nil {
@@ -114,8 +114,12 @@ func openDevice(ctx context.Context, b *recipes.Bundle, set *recipes.Set, opt Op
 	}
 	s := newSession(b, set, dev, opt)
 	s.notes = notes
-	if err = s.bind(ctx, b, set, opt.Watch); err == nil {
-		err = fillDevice(ctx, dev, set.Weights, ckpt, opt.Progress)
+	if err = s.bind(ctx, b, set); err == nil {
+		if self, ok := dev.(SelfLoading); ok {
+			err = self.LoadWeights(ctx, opt.Progress)
+		} else {
+			err = fillDevice(ctx, dev, set.Weights, ckpt, opt.Progress)
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, dev.Close())
@@ -137,7 +141,7 @@ func chooseSet(b *recipes.Bundle, precision string) (*recipes.Set, error) {
 
 func newDevice(b *recipes.Bundle, set *recipes.Set, opt Options) (Device, error) {
 	ranks := b.Manifest.Deployment.TensorParallel
-	dev, err := opt.NewDevice(ranks, set.Info.Bytes)
+	dev, err := opt.NewDevice(b, set)
 	if err != nil {
 		return nil, fmt.Errorf("allocate %d ranks: %w", ranks, err)
 	}
@@ -166,24 +170,22 @@ func newSession(b *recipes.Bundle, set *recipes.Set, dev Device, opt Options) *S
 			s.rows = max(s.rows, p.Seqs)
 		}
 	}
-	s.raw = make([]byte, s.rows*s.rowBytes())
 	s.row = make([]float32, s.vocab())
 	return s
 }
 
-// bind loads each recipe of the set once and binds each launch once.
-func (s *Session) bind(ctx context.Context, b *recipes.Bundle, set *recipes.Set, watch func(Watched) Launch) error {
+// bind binds each plan of the set once.
+func (s *Session) bind(ctx context.Context, b *recipes.Bundle, set *recipes.Set) error {
 	if s.rows == 0 {
 		return fmt.Errorf("set %s has no logits bucket: compile the deployment again", set.Info.Precision)
 	}
-	binder := binder{dev: s.dev, bundle: b, layout: &s.layout, programs: make(map[recipes.Hash]Program), watch: watch}
 	for i := range set.Plans {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("bind plans: %w", err)
 		}
-		p, err := binder.bind(&set.Plans[i])
+		p, err := bindPlan(s.dev, b, &set.Plans[i], &s.layout)
 		if err != nil {
-			return fmt.Errorf("set %s: %w", set.Info.Precision, err)
+			return fmt.Errorf("set %s: plan %v: %w", set.Info.Precision, set.Plans[i].Bucket, err)
 		}
 		s.plans = append(s.plans, p)
 	}

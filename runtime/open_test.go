@@ -17,27 +17,21 @@ import (
 func TestOpenLoadsWeights(t *testing.T) {
 	l := small()
 	bundle, model := simBundle(t, l)
-	for _, hidden := range []bool{false, true} {
-		var seen [][2]int64
-		var dev *simDevice
-		s, err := Open(ctx, bundle, Options{
-			Model:     model,
-			Precision: "f32",
-			Progress:  func(done, total int64) { seen = append(seen, [2]int64{done, total}) },
-			NewDevice: func(ranks int, sizes map[recipes.Buffer]int64) (Device, error) {
-				d, err := l.device(&dev)(ranks, sizes)
-				dev.hidden = hidden
-				return d, err
-			},
-		})
-		require.NoError(t, err)
-		want := safetensors.FromF32("w", nil, []float32{1, 2, 3, 4, 5, 6}).Data
-		require.Equal(t, want, dev.mem[0][recipes.Weights])
-		require.Equal(t, want, dev.mem[1][recipes.Weights])
-		require.Equal(t, [][2]int64{{24, 48}, {48, 48}}, seen)
-		require.NoError(t, s.Close())
-		require.Equal(t, 1, dev.closed)
-	}
+	var seen [][2]int64
+	var dev *simDevice
+	s, err := Open(ctx, bundle, Options{
+		Model:     model,
+		Precision: "f32",
+		Progress:  func(done, total int64) { seen = append(seen, [2]int64{done, total}) },
+		NewDevice: l.device(&dev),
+	})
+	require.NoError(t, err)
+	want := safetensors.FromF32("w", nil, []float32{1, 2, 3, 4, 5, 6}).Data
+	require.Equal(t, want, dev.mem[0][recipes.Weights])
+	require.Equal(t, want, dev.mem[1][recipes.Weights])
+	require.Equal(t, [][2]int64{{24, 48}, {48, 48}}, seen)
+	require.NoError(t, s.Close())
+	require.Equal(t, 1, dev.closed)
 }
 
 func TestOpenNotesUnusedParts(t *testing.T) {
@@ -117,7 +111,7 @@ func TestOpenRefuses(t *testing.T) {
 			r := &recipes.Recipe{Name: "what"}
 			b.Recipes[r.Hash()] = r
 			prefill(b).Steps[0].Launch.Recipe = r.Hash()
-		}, want: `plan prefill/q=1,c=0: step 0: launch "all": load: no such recipe what`},
+		}, want: `plan prefill/q=1,c=0: step 0: no such recipe what`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bundle, model := simBundle(t, l)
@@ -151,13 +145,15 @@ func TestOpenDevice(t *testing.T) {
 	l := small()
 	bundle, model := simBundle(t, l)
 	broken := errors.New("out of memory")
-	_, err := Open(ctx, bundle, Options{Model: model, NewDevice: func(int, map[recipes.Buffer]int64) (Device, error) { return nil, broken }})
+	_, err := Open(ctx, bundle, Options{Model: model, NewDevice: func(*recipes.Bundle, *recipes.Set) (Device, error) { return nil, broken }})
 	require.ErrorIs(t, err, broken)
 	require.ErrorContains(t, err, "allocate 2 ranks")
 
 	var dev *simDevice
-	_, err = Open(ctx, bundle, Options{Model: model, NewDevice: func(_ int, sizes map[recipes.Buffer]int64) (Device, error) {
-		return l.device(&dev)(1, sizes)
+	_, err = Open(ctx, bundle, Options{Model: model, NewDevice: func(b *recipes.Bundle, set *recipes.Set) (Device, error) {
+		fewer := *b
+		fewer.Manifest.Deployment.TensorParallel = 1
+		return l.device(&dev)(&fewer, set)
 	}})
 	require.ErrorContains(t, err, "the device has 1 ranks, the bundle was compiled for 2")
 	require.Equal(t, 1, dev.closed)

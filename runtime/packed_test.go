@@ -20,7 +20,7 @@ import (
 
 // bytesOf are all slots of all ranks as the device has them.
 func bytesOf(t *testing.T, s *Session) [][]byte {
-	w := s.dev.(hostDevice).weights
+	w := s.dev.(*HostDevice).weights
 	var all [][]byte
 	for rank := range w.tp {
 		for _, slot := range recipes.SlotsByOffset(w.set.Weights) {

@@ -13,26 +13,12 @@ import (
 // plan is one bucket's plan, bound and ready to run.
 type plan struct {
 	bucket recipes.Bucket
-	steps  []step
-	in     inputSet   // views of staging memory
-	upload []transfer // the staging memory, a copy each
-	output int64      // arena offset of the logits
+	replay Replay
+	in     inputSet // views of memory that the replay stages
+	logits []byte   // after a logits plan has run
 	used   atomic.Int64
 
 	launches, collectives int64
-}
-
-// step is a launch or a collective.
-type step struct {
-	launch     Launch
-	collective *recipes.Collective
-	what       string // for errors
-}
-
-// transfer is host memory that mirrors a range of the arena.
-type transfer struct {
-	offset int64
-	data   []byte
 }
 
 // joinGap is how many bytes may lie between two inputs that one transfer
@@ -50,14 +36,16 @@ func (p *plan) stage(src *recipes.Plan, l *layout) error {
 		for ; i < len(order) && (i == first || order[i].Offset-end <= joinGap); i++ {
 			end = max(end, order[i].Offset+order[i].Bytes())
 		}
-		t := transfer{start, make([]byte, end-start)}
+		mem, err := p.replay.Stage(start, end-start)
+		if err != nil {
+			return fmt.Errorf("inputs: %w", err)
+		}
 		for j := first; j < i; j++ {
 			io := &order[j]
-			if err := p.input(io, t.data[io.Offset-start:], l); err != nil {
+			if err := p.input(io, mem[io.Offset-start:], l); err != nil {
 				return err
 			}
 		}
-		p.upload = append(p.upload, t)
 	}
 	return nil
 }
@@ -89,97 +77,39 @@ func (p *plan) outputs(src *recipes.Plan, vocab int) error {
 		if io.DType != dtype.F32 || !slices.Equal(io.Dims, want) {
 			return fmt.Errorf("output logits is %v %v, want f32 %v", io.DType, io.Dims, want)
 		}
-		p.output = io.Offset
+		var err error
+		if p.logits, err = p.replay.Fetch(io.Offset, io.Bytes()); err != nil {
+			return fmt.Errorf("output logits: %w", err)
+		}
 		return nil
 	}
 	return fmt.Errorf("no output logits")
 }
 
-// binder loads each recipe once and binds the launches of plans.
-type binder struct {
-	dev      Device
-	bundle   *recipes.Bundle
-	layout   *layout
-	programs map[recipes.Hash]Program
-	watch    func(Watched) Launch // may be nil
-}
-
-// bind makes a plan ready to run.
-func (b *binder) bind(src *recipes.Plan) (*plan, error) {
+// bindPlan makes a plan ready to run.
+func bindPlan(dev Device, b *recipes.Bundle, src *recipes.Plan, l *layout) (*plan, error) {
 	p := &plan{bucket: src.Bucket}
-	if err := p.stage(src, b.layout); err != nil {
-		return nil, fmt.Errorf("plan %v: %w", src.Bucket, err)
-	}
-	if err := p.outputs(src, b.bundle.Manifest.Model.ValidVocab); err != nil {
-		return nil, fmt.Errorf("plan %v: %w", src.Bucket, err)
-	}
 	for i := range src.Steps {
-		st, err := b.step(&src.Steps[i])
-		if err != nil {
-			return nil, fmt.Errorf("plan %v: step %d: %w", src.Bucket, i, err)
-		}
-		if st.launch != nil {
+		if src.Steps[i].Launch != nil {
 			p.launches++
 		} else {
 			p.collectives++
 		}
-		if b.watch != nil {
-			st.launch = b.watch(watched(b.dev, src, i, st))
-		}
-		p.steps = append(p.steps, st)
 	}
-	return p, nil
-}
-
-func (b *binder) step(src *recipes.Step) (step, error) {
-	if c := src.Collective; c != nil {
-		return step{collective: c, what: fmt.Sprintf("%s %q", c.Kind, c.Label)}, nil
-	}
-	l := src.Launch
-	prog, err := b.program(l.Recipe)
-	if err != nil {
-		return step{}, fmt.Errorf("launch %q: load: %w", l.Label, err)
-	}
-	launch, err := prog.Bind(l.Bindings)
-	if err != nil {
-		return step{}, fmt.Errorf("launch %q: bind: %w", l.Label, err)
-	}
-	return step{launch: launch, what: fmt.Sprintf("launch %q", l.Label)}, nil
-}
-
-func (b *binder) program(h recipes.Hash) (Program, error) {
-	if p := b.programs[h]; p != nil {
-		return p, nil
-	}
-	p, err := b.dev.Load(b.bundle.Recipes[h])
-	if err != nil {
+	var err error
+	if p.replay, err = dev.Bind(src, func(h recipes.Hash) *recipes.Recipe { return b.Recipes[h] }); err != nil {
 		return nil, err
 	}
-	b.programs[h] = p
-	return p, nil
+	if err := p.stage(src, l); err != nil {
+		return nil, err
+	}
+	return p, p.outputs(src, b.Manifest.Model.ValidVocab)
 }
 
-// run writes the staged inputs to every rank and executes the steps.
-func (p *plan) run(ctx context.Context, dev Device) error {
-	for rank := range dev.Ranks() {
-		for i := range p.upload {
-			t := &p.upload[i]
-			if err := dev.Write(rank, recipes.Arena, t.offset, t.data); err != nil {
-				return fmt.Errorf("plan %v: inputs: %w", p.bucket, err)
-			}
-		}
-	}
-	for i := range p.steps {
-		s := &p.steps[i]
-		var err error
-		if s.launch != nil {
-			err = s.launch.Run(ctx)
-		} else {
-			err = dev.Collective(ctx, s.collective)
-		}
-		if err != nil {
-			return fmt.Errorf("plan %v: step %d of %d (%s): %w", p.bucket, i, len(p.steps), s.what, err)
-		}
+// run executes the plan, whose inputs are filled.
+func (p *plan) run(ctx context.Context) error {
+	if err := p.replay.Run(ctx); err != nil {
+		return fmt.Errorf("plan %v: %w", p.bucket, err)
 	}
 	p.used.Add(1)
 	return nil

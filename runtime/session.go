@@ -25,7 +25,7 @@ type Session struct {
 	chunk    int // largest prefill chunk
 	rows     int // largest logits bucket
 
-	raw    []byte      // logits as the device returns them
+	raw    []byte      // the newest logits as the device has them, see Replay.Fetch
 	row    []float32   // one row of them, for PrefillAll
 	lone   []*Sequence // batch of a prefill
 	batch  int64       // number of the current batch
@@ -107,7 +107,7 @@ func (s *Session) Info() Info {
 
 // Threads is the number of threads of the CPU device; zero on others.
 func (s *Session) Threads() int {
-	if d, ok := s.dev.(hostDevice); ok {
+	if d, ok := s.dev.(*HostDevice); ok {
 		return d.Threads()
 	}
 	return 0
@@ -121,7 +121,7 @@ func (s *Session) Trace(t *host.Trace) error {
 	if s.busy {
 		return fmt.Errorf("trace: %w", ErrBusy)
 	}
-	d, ok := s.dev.(hostDevice)
+	d, ok := s.dev.(*HostDevice)
 	if !ok {
 		return errors.New("trace: the device is not the CPU device")
 	}
@@ -210,23 +210,7 @@ func (s *Session) fail(qs []*Sequence, err error, dirty bool) {
 // knows where in the buffers a block's bytes are.
 func (s *Session) scrub() error {
 	for _, b := range []recipes.Buffer{recipes.KV, recipes.Conv} {
-		for rank := range s.dev.Ranks() {
-			if err := zero(s.dev, rank, b, s.info.Bytes[b]); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func zero(dev Device, rank int, b recipes.Buffer, size int64) error {
-	if mem := dev.Bytes(rank, b); mem != nil {
-		clear(mem)
-		return nil
-	}
-	zeros := make([]byte, min(size, 1<<20))
-	for at := int64(0); at < size; at += int64(len(zeros)) {
-		if err := dev.Write(rank, b, at, zeros[:min(int64(len(zeros)), size-at)]); err != nil {
+		if err := s.dev.Clear(b); err != nil {
 			return err
 		}
 	}

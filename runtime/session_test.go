@@ -168,7 +168,7 @@ func TestDeviceErrorNamesThePlace(t *testing.T) {
 	a, b := sequence(t, s, 4), sequence(t, s, 4)
 	dev.failing = errors.New("node 3 broke")
 	_, err := s.Decode(ctx, []*Sequence{a, b}, []int32{1, 2})
-	require.EqualError(t, err, `decode: plan decode/b=3,n=3: step 0 of 1 (launch "all"): node 3 broke`)
+	require.EqualError(t, err, `decode: plan decode/b=3,n=3: node 3 broke`)
 	require.Error(t, a.Err())
 	require.Error(t, b.Err())
 	dev.failing = nil
@@ -217,25 +217,22 @@ func TestNonFinite(t *testing.T) {
 }
 
 func TestHeldBlocksReturnZeroed(t *testing.T) {
-	for _, hidden := range []bool{false, true} {
-		s, dev := simSession(t, small(), Options{})
-		dev.poison = 9
-		a, b := sequence(t, s, 20), sequence(t, s, 4)
-		_, err := s.Prefill(ctx, a, []int32{9})
-		require.ErrorIs(t, err, ErrNonFinite)
-		plantNaN(dev, recipes.KV, recipes.Conv)
-		dev.hidden = hidden
-		a.Close()
-		require.Equal(t, 2, s.Info().Counters.FreeBlocks)
-		b.Close()
-		require.Equal(t, 8, s.Info().Counters.FreeBlocks)
-		for rank := range dev.mem {
-			for _, buf := range []recipes.Buffer{recipes.KV, recipes.Conv} {
-				require.Equal(t, make([]byte, 64), dev.mem[rank][buf])
-			}
+	s, dev := simSession(t, small(), Options{})
+	dev.poison = 9
+	a, b := sequence(t, s, 20), sequence(t, s, 4)
+	_, err := s.Prefill(ctx, a, []int32{9})
+	require.ErrorIs(t, err, ErrNonFinite)
+	plantNaN(dev, recipes.KV, recipes.Conv)
+	a.Close()
+	require.Equal(t, 2, s.Info().Counters.FreeBlocks)
+	b.Close()
+	require.Equal(t, 8, s.Info().Counters.FreeBlocks)
+	for rank := range dev.mem {
+		for _, buf := range []recipes.Buffer{recipes.KV, recipes.Conv} {
+			require.Equal(t, make([]byte, 64), dev.mem[rank][buf])
 		}
-		require.Equal(t, []int32{0, 1, 2, 3, 4}, sequence(t, s, 20).blocks)
 	}
+	require.Equal(t, []int32{0, 1, 2, 3, 4}, sequence(t, s, 20).blocks)
 }
 
 func plantNaN(dev *simDevice, buffers ...recipes.Buffer) {
@@ -318,7 +315,7 @@ func TestCountersAndChunks(t *testing.T) {
 			{Phase: recipes.Logits, Seqs: 1}:              2,
 		},
 	}, info.Counters)
-	require.Equal(t, len(info.Buckets), dev.loads, "each recipe is loaded once")
+	require.Equal(t, len(info.Buckets), dev.binds, "each plan is bound once")
 	require.Equal(t, "f32", info.Precision)
 	require.Equal(t, simValid, info.Model.ValidVocab)
 	info.Bytes[recipes.KV], info.Buckets[0].Query = 1, 77
@@ -368,14 +365,12 @@ func TestStepsAllocateOnlyLogits(t *testing.T) {
 func hushed(t *testing.T, l simLimits) (*Session, *simDevice) {
 	s, dev := simSession(t, l, Options{})
 	for _, p := range s.plans {
-		for i := range p.steps {
-			p.steps[i].launch = nothing{}
-		}
+		p.replay = nothing{p.replay}
 	}
 	return s, dev
 }
 
-type nothing struct{}
+type nothing struct{ Replay }
 
 func (nothing) Run(context.Context) error { return nil }
 

@@ -131,9 +131,8 @@ func simPlan(b recipes.Bucket, l *layout) recipes.Plan {
 type simDevice struct {
 	ranks   int
 	mem     []map[recipes.Buffer][]byte
-	hidden  bool // Bytes is nil, as on a device with memory of its own
 	closed  int
-	loads   int
+	binds   int
 	block   int
 	window  int // 0 is none
 	blocks  int // usable
@@ -146,12 +145,12 @@ type simDevice struct {
 	beforeRun func() // called by every launch
 }
 
-func (l simLimits) device(made **simDevice) func(int, map[recipes.Buffer]int64) (Device, error) {
-	return func(ranks int, sizes map[recipes.Buffer]int64) (Device, error) {
-		d := &simDevice{ranks: ranks, block: l.block, window: l.window, blocks: l.blocks, poison: -1}
-		for range ranks {
+func (l simLimits) device(made **simDevice) func(*recipes.Bundle, *recipes.Set) (Device, error) {
+	return func(b *recipes.Bundle, set *recipes.Set) (Device, error) {
+		d := &simDevice{ranks: b.Manifest.Deployment.TensorParallel, block: l.block, window: l.window, blocks: l.blocks, poison: -1}
+		for range d.ranks {
 			mem := make(map[recipes.Buffer][]byte)
-			for b, n := range sizes {
+			for b, n := range set.Info.Bytes {
 				mem[b] = make([]byte, n)
 			}
 			d.mem = append(d.mem, mem)
@@ -168,11 +167,11 @@ func (l simLimits) device(made **simDevice) func(int, map[recipes.Buffer]int64) 
 
 func (d *simDevice) Ranks() int { return d.ranks }
 
-func (d *simDevice) Bytes(rank int, b recipes.Buffer) []byte {
-	if d.hidden {
-		return nil
+func (d *simDevice) Clear(b recipes.Buffer) error {
+	for rank := range d.mem {
+		clear(d.mem[rank][b])
 	}
-	return d.mem[rank][b]
+	return nil
 }
 
 func (d *simDevice) Write(rank int, b recipes.Buffer, offset int64, data []byte) error {
@@ -189,39 +188,36 @@ func (d *simDevice) Read(rank int, b recipes.Buffer, offset int64, data []byte) 
 	return nil
 }
 
-func (d *simDevice) Collective(context.Context, *recipes.Collective) error { return nil }
-
 func (d *simDevice) Close() error { d.closed++; return nil }
 
-func (d *simDevice) Load(r *recipes.Recipe) (Program, error) {
-	d.loads++
-	var b recipes.Bucket
-	for _, f := range []struct {
-		phase  recipes.Phase
-		format string
-		args   []any
-	}{
-		{recipes.Prefill, "prefill/q=%d,c=%d", []any{&b.Query, &b.Blocks}},
-		{recipes.Decode, "decode/b=%d,n=%d", []any{&b.Seqs, &b.Blocks}},
-		{recipes.Logits, "logits/r=%d", []any{&b.Seqs}},
-	} {
-		if n, _ := fmt.Sscanf(r.Name, f.format, f.args...); n == len(f.args) {
-			b.Phase = f.phase
-			p := simPlan(b, &layout{block: d.block, window: d.window})
-			return simProgram{d, &p}, nil
+func (d *simDevice) Bind(p *recipes.Plan, recipe func(recipes.Hash) *recipes.Recipe) (Replay, error) {
+	d.binds++
+	for i := range p.Steps {
+		if name := recipe(p.Steps[i].Launch.Recipe).Name; name != p.Bucket.String() {
+			return nil, fmt.Errorf("step %d: no such recipe %s", i, name)
 		}
 	}
-	return nil, fmt.Errorf("no such recipe %s", r.Name)
+	// What the plan says is compared with what the simulation knows of it.
+	known := simPlan(p.Bucket, &layout{block: d.block, window: d.window})
+	return &simProgram{d: d, plan: &known}, nil
 }
 
 type simProgram struct {
-	d    *simDevice
-	plan *recipes.Plan
+	d      *simDevice
+	plan   *recipes.Plan
+	staged []staged
 }
 
-func (p simProgram) Bind([]recipes.Binding) (Launch, error) { return p, nil }
+func (p *simProgram) Stage(offset, n int64) ([]byte, error) {
+	p.staged = append(p.staged, staged{offset, make([]byte, n)})
+	return p.staged[len(p.staged)-1].data, nil
+}
 
-func (p simProgram) Run(ctx context.Context) error {
+func (p *simProgram) Fetch(offset, n int64) ([]byte, error) {
+	return p.d.mem[0][recipes.Arena][offset : offset+n], nil
+}
+
+func (p *simProgram) Run(ctx context.Context) error {
 	if p.d.beforeRun != nil {
 		p.d.beforeRun()
 	}
@@ -230,6 +226,11 @@ func (p simProgram) Run(ctx context.Context) error {
 	}
 	if p.d.failing != nil {
 		return p.d.failing
+	}
+	for rank := range p.d.mem {
+		for _, x := range p.staged {
+			copy(p.d.mem[rank][recipes.Arena][x.offset:], x.data)
+		}
 	}
 	switch p.plan.Bucket.Phase {
 	case recipes.Prefill:
@@ -242,7 +243,7 @@ func (p simProgram) Run(ctx context.Context) error {
 }
 
 // in reads an input, the same on every rank.
-func (p simProgram) in(name string) []int32 {
+func (p *simProgram) in(name string) []int32 {
 	for i := range p.plan.Inputs {
 		io := &p.plan.Inputs[i]
 		if io.Name != name {
@@ -276,7 +277,7 @@ func newest(text []int32) (row [3]int32) {
 	return row
 }
 
-func (p simProgram) prefill() error {
+func (p *simProgram) prefill() error {
 	d, b := p.d, p.plan.Bucket
 	n := int(p.in("q_len")[0])
 	if n < 1 || n > b.Query {
@@ -315,7 +316,7 @@ func (p simProgram) prefill() error {
 }
 
 // convWrite updates the rows of the blocks that the chunk touches.
-func (p simProgram) convWrite(history, text []int32) error {
+func (p *simProgram) convWrite(history, text []int32) error {
 	d := p.d
 	rows, take := p.in("conv_rows"), p.in("conv_take")
 	if len(rows) != (p.plan.Bucket.Query+d.block-2)/d.block+1 {
@@ -347,7 +348,7 @@ func (p simProgram) convWrite(history, text []int32) error {
 }
 
 // history is the text that the context inputs describe.
-func (p simProgram) history() ([]int32, error) {
+func (p *simProgram) history() ([]int32, error) {
 	if p.plan.Bucket.Blocks == 0 {
 		return nil, nil
 	}
@@ -373,7 +374,7 @@ func (p simProgram) history() ([]int32, error) {
 	return text, nil
 }
 
-func (p simProgram) decode() error {
+func (p *simProgram) decode() error {
 	d, b := p.d, p.plan.Bucket
 	tokens, positions, slots := p.in("tokens"), p.in("positions"), p.in("slots")
 	read, write := p.in("conv_read"), p.in("conv_write")
@@ -414,7 +415,7 @@ func (p simProgram) decode() error {
 }
 
 // owned are the texts that the block references give each row.
-func (p simProgram) owned(positions []int32) ([][]int32, error) {
+func (p *simProgram) owned(positions []int32) ([][]int32, error) {
 	d := p.d
 	texts := make([][]int32, len(positions))
 	blocks, owners, starts := p.in("blocks"), p.in("owners"), p.in("ref_start")
@@ -439,7 +440,7 @@ func (p simProgram) owned(positions []int32) ([][]int32, error) {
 }
 
 // windowHistory checks that what windows see of the history is listed.
-func (p simProgram) windowHistory(history []int32) error {
+func (p *simProgram) windowHistory(history []int32) error {
 	d := p.d
 	if d.window == 0 || p.plan.Bucket.Blocks == 0 {
 		return nil
@@ -470,7 +471,7 @@ func windowText(seen map[int]int32, text []int32, pos, window int) error {
 
 // windowRows checks that what each row's window sees is listed, in order, and nothing
 // of another row.
-func (p simProgram) windowRows(texts [][]int32, positions []int32) error {
+func (p *simProgram) windowRows(texts [][]int32, positions []int32) error {
 	d := p.d
 	if d.window == 0 {
 		return nil
@@ -505,7 +506,7 @@ func (p simProgram) windowRows(texts [][]int32, positions []int32) error {
 	return nil
 }
 
-func (p simProgram) logits() error {
+func (p *simProgram) logits() error {
 	out := p.plan.Outputs[0]
 	for i, row := range p.in("rows") {
 		if int(row) >= len(p.d.carry) {

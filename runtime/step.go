@@ -22,7 +22,7 @@ func (s *Session) choose(need recipes.Bucket) (*plan, error) {
 // run executes a plan whose inputs are filled. A failure leaves the sequences
 // of the step with state that is partly old and partly new.
 func (s *Session) run(ctx context.Context, p *plan, qs []*Sequence) error {
-	if err := p.run(ctx, s.dev); err != nil {
+	if err := p.run(ctx); err != nil {
 		// A cancelled step wrote nothing but good values.
 		s.fail(qs, err, !cancelled(err))
 		return err
@@ -47,11 +47,7 @@ func (s *Session) project(ctx context.Context, first, n int, qs []*Sequence) err
 	if err := s.run(ctx, p, qs); err != nil {
 		return err
 	}
-	// Every rank has the same logits.
-	if err := s.dev.Read(0, recipes.Arena, p.output, s.raw[:n*s.rowBytes()]); err != nil {
-		s.fail(qs, err, true)
-		return fmt.Errorf("plan %v: logits: %w", p.bucket, err)
-	}
+	s.raw = p.logits // every rank has the same
 	return nil
 }
 

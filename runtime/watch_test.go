@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"testing"
@@ -57,13 +58,12 @@ func TestWatch(t *testing.T) {
 	require.EqualValues(t, 4, c.Launches)
 	require.EqualValues(t, 2, c.Collectives)
 
-	_, err = Tap(s.dev, &recipes.Recipe{}, nil)
+	dev := s.dev.(*HostDevice)
+	_, err = dev.Tap(&recipes.Recipe{}, nil)
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
-	_, err = Tap(s.dev, &recipes.Recipe{}, nil)
+	_, err = dev.Tap(&recipes.Recipe{}, nil)
 	require.Error(t, err)
-	_, err = Tap(&simDevice{}, &recipes.Recipe{}, nil)
-	require.ErrorContains(t, err, "the device is not the CPU device")
 }
 
 // Weights can be read from the CPU device wherever they lie.
@@ -86,3 +86,24 @@ func TestReadWeights(t *testing.T) {
 	require.Error(t, s.dev.Read(0, recipes.Weights, 1<<40, make([]byte, 4)))
 	require.NoError(t, s.Close())
 }
+
+// An error of a step says which one it is.
+func TestStepErrorNamesThePlace(t *testing.T) {
+	bundle, model, _, _ := bigram(t)
+	broken := errors.New("node 3 broke")
+	s, err := Open(ctx, bundle, Options{Model: model, Watch: func(w Watched) Launch {
+		if w.Plan.Steps[w.Step].Collective != nil {
+			return failing{broken}
+		}
+		return w.Run
+	}})
+	require.NoError(t, err)
+	_, err = s.Prefill(ctx, sequence(t, s, 3), []int32{3})
+	require.ErrorIs(t, err, broken)
+	require.Regexp(t, `plan prefill/q=\d+,c=0: step 1 of 3 \(all_\w+ ".*"\): node 3 broke`, err.Error())
+	require.NoError(t, s.Close())
+}
+
+type failing struct{ err error }
+
+func (l failing) Run(context.Context) error { return l.err }

@@ -47,7 +47,7 @@ type Memory struct {
 
 // Memory is what the session takes on the CPU device; zero on others.
 func (s *Session) Memory() Memory {
-	if d, ok := s.dev.(hostDevice); ok && d.weights != nil {
+	if d, ok := s.dev.(*HostDevice); ok && d.weights != nil {
 		return d.weights.memory
 	}
 	return Memory{}

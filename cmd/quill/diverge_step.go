@@ -185,7 +185,7 @@ func (s *watched) launch(ctx context.Context) error {
 	}
 	if s.tap == nil {
 		l := s.Watched.Plan.Steps[s.Step].Launch
-		if s.tap, err = runtime.Tap(s.Device, s.recipe(), l.Bindings); err != nil {
+		if s.tap, err = s.Device.Tap(s.recipe(), l.Bindings); err != nil {
 			return err
 		}
 	}

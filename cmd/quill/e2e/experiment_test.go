@@ -25,7 +25,7 @@ type experiment struct {
 	opt    inkling.Options
 	cfg    *inkling.Config
 
-	device  runtime.Device
+	device  *runtime.HostDevice
 	binding []recipes.Binding
 }
 
@@ -79,7 +79,7 @@ func (e *experiment) arguments() []map[string]*interp.Tensor {
 func (e *experiment) launch() {
 	prog, err := e.device.Load(e.recipe)
 	require.NoError(e.t, err)
-	launch, err := prog.Bind(e.binding)
+	launch, err := e.device.Device.Bind(prog, e.binding)
 	require.NoError(e.t, err)
 	require.NoError(e.t, launch.Run(e.t.Context()))
 }

@@ -17,7 +17,7 @@ type replay struct {
 	t      testing.TB
 	bundle *recipes.Bundle
 	set    *recipes.Set
-	device runtime.Device
+	device *runtime.HostDevice
 }
 
 func newReplay(t testing.TB, b *recipes.Bundle, set *recipes.Set) *replay {
@@ -48,16 +48,7 @@ func (r *replay) loadOnly(dir string) {
 
 // run executes the steps of a plan whose inputs are in the arena.
 func (r *replay) run(p *recipes.Plan) {
-	for i := range p.Steps {
-		if c := p.Steps[i].Collective; c != nil {
-			require.NoError(r.t, r.device.Collective(r.t.Context(), c))
-			continue
-		}
-		l := p.Steps[i].Launch
-		prog, err := r.device.Load(r.bundle.Recipes[l.Recipe])
-		require.NoError(r.t, err)
-		launch, err := prog.Bind(l.Bindings)
-		require.NoError(r.t, err)
-		require.NoError(r.t, launch.Run(r.t.Context()))
-	}
+	replay, err := r.device.Bind(p, func(h recipes.Hash) *recipes.Recipe { return r.bundle.Recipes[h] })
+	require.NoError(r.t, err)
+	require.NoError(r.t, replay.Run(r.t.Context()))
 }

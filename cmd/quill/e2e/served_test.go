@@ -21,7 +21,7 @@ import (
 type served struct {
 	mu               sync.Mutex
 	*runtime.Session // nil while it is closed
-	device           runtime.Device
+	device           *runtime.HostDevice
 	path             string // of the bundle, once it is compiled
 	used             int    // when it was asked for last; guarded by shared
 }
@@ -76,8 +76,8 @@ func (s *served) start(ctx context.Context, d deployment) error {
 	}
 	s.Session, err = runtime.Open(ctx, s.path, runtime.Options{
 		Model: d.model,
-		NewDevice: func(ranks int, bytes map[recipes.Buffer]int64) (runtime.Device, error) {
-			s.device, err = runtime.NewHostDevice(host.Options{Ranks: ranks, Bytes: bytes})
+		NewDevice: func(b *recipes.Bundle, set *recipes.Set) (runtime.Device, error) {
+			s.device, err = runtime.NewHostDevice(host.Options{Ranks: b.Manifest.Deployment.TensorParallel, Bytes: set.Info.Bytes})
 			return s.device, err
 		},
 	})
