@@ -22,4 +22,7 @@ var (
 	// ErrNoBucket means that no compiled bucket covers a step. The compiler
 	// proves that this cannot happen.
 	ErrNoBucket = errors.New("no bucket covers the step")
+	// ErrDeviceLost means that the device is gone, with the state of all sequences.
+	// Session.Restart starts it anew.
+	ErrDeviceLost = errors.New("the device is lost")
 )
