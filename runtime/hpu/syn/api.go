@@ -162,7 +162,9 @@ func (f waitFunc) Call(stream, event dl.Handle, flags uint32) dl.Status {
 	return dl.Status(dl.Call(uintptr(f), uintptr(stream), uintptr(event), uintptr(flags), 0, 0, 0, 0))
 }
 
-func (f handleFunc) Call(h dl.Handle) dl.Status { return dl.Status(dl.Call(uintptr(f), uintptr(h), 0, 0, 0, 0, 0, 0)) }
+func (f handleFunc) Call(h dl.Handle) dl.Status {
+	return dl.Status(dl.Call(uintptr(f), uintptr(h), 0, 0, 0, 0, 0, 0))
+}
 
 func (f initRankFunc) Call(comm *dl.Handle, ranks int32, id dl.UniqueID, rank int32) dl.Result {
 	return dl.CommInitRank(uintptr(f), comm, ranks, &id, rank)
