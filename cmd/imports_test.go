@@ -26,6 +26,8 @@ var rules = map[string][]string{
 	"recipes/target/header": {},
 	"recipes/dump":          {"recipes"},
 	"recipes/store":         {"recipes"},
+	"recipes/dl":            {},
+	"recipes/dl/dltest":     {},
 
 	"ir/ops":            {},
 	"ir/internal/opgen": {"ir/ops"},
@@ -35,12 +37,15 @@ var rules = map[string][]string{
 	"ir/interp":         {"ir", "ir/ops"},
 	"passes":            {"ir", "ir/ops", "ir/interp"}, // folding computes with the one meaning that ops have
 	"lower/synapse":     {"ir", "ir/ops", "recipes"},
+	"lower/synapse/syn": {"recipes", "recipes/dl"},
 	"lower/buckets":     {"recipes"},
 	"lower":             {"ir", "ir/ops", "ir/inkling", "passes", "recipes", "recipes/store", "lower/buckets", "lower/synapse"},
 
 	// The serving path cannot compile.
 	"runtime/tokenizer": {},
 	"runtime/host":      {"recipes", "runtime/host/kern"},
+
+	"runtime/hpu/syn": {"recipes/dl"},
 
 	"runtime/host/kern":              {},
 	"runtime/host/kern/internal/gen": {},
@@ -55,6 +60,7 @@ var rules = map[string][]string{
 var external = map[string][]string{
 	"github.com/alecthomas/participle": {"ir", "recipes/target/header"},
 	"github.com/dave/jennifer":         {"ir/internal/opgen"},
+	"github.com/ebitengine/purego":     {"recipes/dl"},
 	"github.com/goccy/go-yaml":         {"lower"},
 	"github.com/gofrs/flock":           {"recipes/store"},
 	"github.com/spf13/cobra":           {"cmd/quill"},
