@@ -45,7 +45,9 @@ var rules = map[string][]string{
 	"runtime/tokenizer": {},
 	"runtime/host":      {"recipes", "runtime/host/kern"},
 
-	"runtime/hpu/syn": {"recipes/dl"},
+	"runtime/hpu":        {"recipes", "recipes/dl", "runtime", "runtime/hpu/syn"},
+	"runtime/hpu/syn":    {"recipes/dl"},
+	"runtime/devicetest": {"recipes", "runtime"},
 
 	"runtime/host/kern":              {},
 	"runtime/host/kern/internal/gen": {},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"quill/recipes"
 	"quill/runtime/host"
@@ -37,8 +38,8 @@ type Replay interface {
 	// Run, until anything else happens on the device. It is called before the first
 	// Run.
 	Fetch(offset, n int64) ([]byte, error)
-	// Run executes the plan on all ranks. After an error the memory that the plan
-	// writes is undefined.
+	// Run executes the plan on all ranks, behind those that other goroutines run. After
+	// an error the memory that the plan writes is undefined.
 	Run(ctx context.Context) error
 }
 
@@ -48,6 +49,13 @@ type SelfLoading interface {
 	// LoadWeights loads the weights of all ranks, after the last Bind. Progress is
 	// that of Options.
 	LoadWeights(ctx context.Context, progress func(done, total int64)) error
+}
+
+// Restarting is a device that can be started anew after it was lost, with all plans
+// and weights as before, and all other memory zeroed.
+type Restarting interface {
+	// Restart starts the device. Progress is that of Options.
+	Restart(ctx context.Context, progress func(done, total int64)) error
 }
 
 // NewHostDevice makes the CPU device, which is what Open uses when Options name
@@ -80,6 +88,8 @@ type HostDevice struct {
 	weights  *weights // nil if they are the device's own
 	watch    func(Watched) Launch
 	programs map[*recipes.Recipe]*host.Program
+
+	running sync.Mutex // held while a plan runs: its steps are not among those of another
 }
 
 // Close releases the device and its weights.
@@ -114,10 +124,10 @@ func (d *HostDevice) Read(rank int, b recipes.Buffer, offset int64, data []byte)
 // at is a range of a buffer, nil with an error if it is not all there.
 func (d *HostDevice) at(rank int, b recipes.Buffer, offset int64, size int) ([]byte, error) {
 	mem := d.Bytes(rank, b)
-	if offset < 0 || offset > int64(len(mem)) || int64(size) > int64(len(mem))-offset {
+	if mem == nil || size < 0 || offset < 0 || offset > int64(len(mem)) || int64(size) > int64(len(mem))-offset {
 		return nil, fmt.Errorf("%d bytes at byte %d of buffer %s of rank %d, which has %d", size, offset, b, rank, len(mem))
 	}
-	return mem[offset : offset+int64(size)], nil
+	return mem[offset : offset+int64(size) : offset+int64(size)], nil
 }
 
 // Clear zeroes a buffer on all ranks.
@@ -203,6 +213,11 @@ func (r *hostReplay) Fetch(offset, n int64) ([]byte, error) {
 }
 
 func (r *hostReplay) Run(ctx context.Context) error {
+	r.device.running.Lock()
+	defer r.device.running.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	for rank := range r.device.Ranks() {
 		arena := r.device.Bytes(rank, recipes.Arena)
 		for i := range r.staged {

@@ -15,9 +15,9 @@ import (
 	"quill/recipes/safetensors"
 )
 
-// fillChunk is how many bytes of a slot are made at a time. They are copied once
+// LoadChunk is how many bytes of a slot are made at a time. They are copied once
 // more while they are in a processor's cache.
-const fillChunk = 512 << 10
+const LoadChunk = 512 << 10
 
 // filler fills slots, several at a time, each through a small buffer. Pages of
 // the checkpoint that were read are let go, so that loading takes little more
@@ -40,7 +40,7 @@ func (f *filler) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for range min(runtime.GOMAXPROCS(0), len(f.pieces)) {
 		group.Go(func() error {
-			buf := make([]byte, fillChunk)
+			buf := make([]byte, LoadChunk)
 			for {
 				i := int(f.next.Add(1)) - 1
 				if i >= len(f.pieces) {
@@ -93,6 +93,25 @@ func fillDevice(ctx context.Context, dev Device, slots []recipes.Weight, ckpt *s
 		for rank := range f.tp {
 			f.pieces = append(f.pieces, recipes.Piece{Weight: w, Rank: rank})
 		}
+	}
+	return f.run(ctx)
+}
+
+// LoadRank makes the weights of one rank from the checkpoint in a directory, which it
+// checks as Open does. put takes bytes for an offset of the weights buffer, at most
+// LoadChunk of them, and may be called by several goroutines at a time. Progress is
+// that of Options.
+func LoadRank(ctx context.Context, b *recipes.Bundle, set *recipes.Set, model string, rank int, put func(offset int64, data []byte) error, progress func(done, total int64)) (err error) {
+	ckpt, _, err := openCheckpoint(b, model)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ckpt.Close()) }()
+	f := filler{ckpt: ckpt, tp: b.Manifest.Deployment.TensorParallel, meter: &meter{report: progress}, put: func(p *recipes.Piece, at int64, data []byte) error {
+		return put(p.Weight.Offset+at, data)
+	}}
+	for _, w := range recipes.SlotsByOffset(set.Weights) {
+		f.pieces = append(f.pieces, recipes.Piece{Weight: w, Rank: rank})
 	}
 	return f.run(ctx)
 }

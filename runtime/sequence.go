@@ -11,6 +11,7 @@ type Sequence struct {
 	n      int     // tokens in the cache
 	limit  int     // tokens reserved
 	batch  int64   // the last batch that it was in
+	start  int64   // of the session when it was made
 
 	// Guarded by the session's mutex.
 	closed bool
@@ -42,7 +43,7 @@ func (s *Session) NewSequence(maxTokens int) (*Sequence, error) {
 	}
 	s.live++
 	s.nextID++
-	return &Sequence{s: s, id: s.nextID, blocks: s.pool.take(need), limit: maxTokens}, nil
+	return &Sequence{s: s, id: s.nextID, blocks: s.pool.take(need), limit: maxTokens, start: s.start}, nil
 }
 
 // heldText explains blocks that are neither free nor in use.
@@ -68,6 +69,9 @@ func (q *Sequence) Cap() int { return q.limit }
 func (q *Sequence) Err() error {
 	q.s.mu.Lock()
 	defer q.s.mu.Unlock()
+	if q.err == nil && q.start != q.s.start {
+		return fmt.Errorf("sequence %d: %w", q.id, ErrDeviceLost)
+	}
 	return q.err
 }
 

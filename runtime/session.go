@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -37,6 +38,7 @@ type Session struct {
 	pool    *pool
 	live    int // open sequences
 	nextID  int64
+	start   int64       // times that the device was restarted
 	closing []*Sequence // closed while a step ran
 }
 
@@ -144,6 +146,24 @@ func (s *Session) Close() error {
 	return s.dev.Close()
 }
 
+// Restart starts a device anew that was lost (ErrDeviceLost). All sequences are lost
+// with it and can only be closed. Progress is that of Options. It is ErrBusy while a
+// step runs.
+func (s *Session) Restart(ctx context.Context, progress func(done, total int64)) error {
+	if err := s.enter(nil); err != nil {
+		return fmt.Errorf("restart: %w", err)
+	}
+	defer s.leave()
+	d, ok := s.dev.(Restarting)
+	if !ok {
+		return errors.New("restart: the device cannot be restarted")
+	}
+	s.mu.Lock()
+	s.start++
+	s.mu.Unlock()
+	return d.Restart(ctx, progress)
+}
+
 // enter begins a step of the given sequences. Every enter that succeeds is
 // followed by a leave.
 func (s *Session) enter(qs []*Sequence) error {
@@ -175,6 +195,8 @@ func (s *Session) usable(q *Sequence) error {
 		return fmt.Errorf("sequence %d is of another session", q.id)
 	case q.closed:
 		return fmt.Errorf("sequence %d is %w", q.id, ErrClosed)
+	case q.start != s.start:
+		return fmt.Errorf("sequence %d was lost with the device and can only be closed", q.id)
 	case q.err != nil:
 		// Not wrapped: this step did not fail for that reason.
 		return fmt.Errorf("sequence %d failed before and can only be closed: %v", q.id, q.err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ const defaultMaxNew = 256
 
 type runOptions struct {
 	modelFlags
+	deviceFlags
 	bundle string
 	tokens string
 	prompt string
@@ -49,6 +51,7 @@ last one of tokens and is not part of text.`,
 			"quill run chat.quill --model models/chat --prompt '<|message_user|><|content_text|>Hello<|end_message|><|message_model|>'",
 			"quill run chat.quill --model models/chat --prompt - --max-new 40 --json <prompt.txt",
 			"quill run both.quill --model models/chat --precision f32 --tokens 34,105,288",
+			"quill run big.quill --model models/chat --device hpu --ranks 8 --tokens 34,105,288",
 		),
 		Args: oneArg("BUNDLE.quill"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -65,6 +68,7 @@ last one of tokens and is not part of text.`,
 	}
 	f := cmd.Flags()
 	o.modelFlags.add(cmd)
+	o.deviceFlags.add(cmd)
 	f.StringVar(&o.tokens, "tokens", "", "prompt as token ids: 1,2,3")
 	f.StringVar(&o.prompt, "prompt", "", "prompt as text in the wire format; - reads the standard input, less a newline at its end")
 	f.IntVar(&o.maxNew, "max-new", defaultMaxNew, "most tokens of the answer")
@@ -74,6 +78,9 @@ last one of tokens and is not part of text.`,
 
 func (o *runOptions) check(cmd *cobra.Command) error {
 	if err := o.modelFlags.check(cmd); err != nil {
+		return err
+	}
+	if err := o.deviceFlags.check(cmd); err != nil {
 		return err
 	}
 	isTokens := cmd.Flags().Changed("tokens")
@@ -126,7 +133,7 @@ func (o *runOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 			return errors.New("--prompt is empty")
 		}
 	}
-	s, err := openSession(ctx, o.bundle, o.options(), stderr)
+	s, err := o.open(ctx, o.bundle, o.options(), stderr)
 	if err != nil {
 		return err
 	}
@@ -137,9 +144,13 @@ func (o *runOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	a := newAnswer(stdout, tok, s.Info().Model.EOS, !o.json)
 	clock := stopwatch{start: time.Now()}
-	if err := generate(ctx, s, prompt, limit, func(token int32) (bool, error) {
-		clock.token(time.Now())
-		return a.push(token)
+	text := slices.Clone(prompt) // with what was answered, from which to go on
+	if err := o.lasting(ctx, s, stderr, func() error {
+		return generate(ctx, s, text, limit-(len(text)-len(prompt)), func(token int32) (bool, error) {
+			text = append(text, token)
+			clock.token(time.Now())
+			return a.push(token)
+		})
 	}); err != nil {
 		_ = a.end() // what can go wrong with it is less than err
 		return err

@@ -20,6 +20,7 @@ const logitsName = "logits"
 
 type scoreOptions struct {
 	modelFlags
+	deviceFlags
 	bundle string
 	from   string
 	out    string
@@ -64,6 +65,7 @@ decode batches; whatever they are, they must not change the logits.`,
 	}
 	f := cmd.Flags()
 	o.modelFlags.add(cmd)
+	o.deviceFlags.add(cmd)
 	f.StringVar(&o.from, "tokens-from", "", "the sequence: a tensor of ids (I32 or I64, one dimension) in a file")
 	f.StringVar(&o.out, "out", "", "file to write")
 	f.StringVar(&o.ref, "against", "", "logits to compare with: a tensor in a file, F32 [tokens, valid vocabulary]")
@@ -78,6 +80,9 @@ decode batches; whatever they are, they must not change the logits.`,
 
 func (o *scoreOptions) check(cmd *cobra.Command) error {
 	if err := o.modelFlags.check(cmd); err != nil {
+		return err
+	}
+	if err := o.deviceFlags.check(cmd); err != nil {
 		return err
 	}
 	if err := needFlag(cmd, "tokens-from", "the sequence, as FILE.safetensors:TENSOR"); err != nil {
@@ -145,7 +150,7 @@ func (o *scoreOptions) run(ctx context.Context, stderr io.Writer) (*scored, erro
 			return nil, err
 		}
 	}
-	s, err := openSession(ctx, o.bundle, o.options(), stderr)
+	s, err := o.open(ctx, o.bundle, o.options(), stderr)
 	if err != nil {
 		return nil, err
 	}
@@ -214,13 +219,15 @@ func (o *scoreOptions) logits(ctx context.Context, s *runtime.Session, tokens []
 	m := newMeter(stderr, "scoring positions", func(n int64) string { return fmt.Sprint(n) })
 	defer m.close()
 	data := make([]byte, 4*len(tokens)*vocab)
-	err := s.Score(ctx, tokens, o.feed, func(pos int, logits []float32) error {
-		row := data[4*pos*vocab:]
-		for i, v := range logits {
-			binary.LittleEndian.PutUint32(row[4*i:], math.Float32bits(v))
-		}
-		m.update(int64(pos+1), int64(len(tokens)), "")
-		return nil
+	err := o.lasting(ctx, s, stderr, func() error {
+		return s.Score(ctx, tokens, o.feed, func(pos int, logits []float32) error {
+			row := data[4*pos*vocab:]
+			for i, v := range logits {
+				binary.LittleEndian.PutUint32(row[4*i:], math.Float32bits(v))
+			}
+			m.update(int64(pos+1), int64(len(tokens)), "")
+			return nil
+		})
 	})
 	if err != nil && !strings.HasPrefix(err.Error(), "score: ") {
 		err = fmt.Errorf("score: %w", err)

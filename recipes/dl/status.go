@@ -12,11 +12,14 @@ const (
 	OutOfHostMemory   Status = 3
 	AlreadyObject     Status = 5 // synObjectAlreadyInitialized
 	NoDeviceFound     Status = 8
+	DeviceReset       Status = 17
 	Busy              Status = 22
 	StatusFail        Status = 26
 	Uninitialized     Status = 28
 	AlreadyInit       Status = 29 // synAlreadyInitialized
 	SectionValidation Status = 30
+	Terminated        Status = 31 // synSynapseTerminated
+	AssertAsync       Status = 32
 	MappingNotFound   Status = 34
 )
 

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"quill/recipes"
+	"quill/runtime"
+	"quill/runtime/hpu"
+)
+
+// deviceFlags choose what executes recipes.
+type deviceFlags struct {
+	device   string
+	library  string
+	modules  []uint
+	ranks    int
+	deadline time.Duration
+	restarts int
+}
+
+// onlyHPU are the flags that mean something on cards alone.
+var onlyHPU = []string{"synapse", "modules", "ranks", "step-deadline", "restarts"}
+
+func (o *deviceFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.device, "device", "host", "what executes the recipes: host, the CPU, or hpu, one Gaudi 2 card a rank")
+	f.StringVar(&o.library, "synapse", "", "libSynapse.so for --device hpu (default: $QUILL_SYNAPSE, or what the loader finds)")
+	f.UintSliceVar(&o.modules, "modules", nil, "module ids of the cards, in the order of the ranks (default: 0,1,2,…)")
+	f.IntVar(&o.ranks, "ranks", 0, "number of cards to use, which is the bundle's tensor_parallel (default: that)")
+	f.DurationVar(&o.deadline, "step-deadline", 30*time.Second, "how long a step may take on cards before they are given up")
+	f.IntVar(&o.restarts, "restarts", 2, "how often cards that are lost are started again")
+}
+
+func (o *deviceFlags) check(cmd *cobra.Command) error {
+	if o.device != "host" && o.device != "hpu" {
+		return usagef("--device %q is neither host nor hpu", o.device)
+	}
+	for _, name := range onlyHPU {
+		if o.device == "host" && cmd.Flags().Changed(name) {
+			return usagef("--%s is for --device hpu", name)
+		}
+	}
+	for _, name := range []string{"threads", "unfused", "weights"} {
+		if o.device == "hpu" && cmd.Flags().Changed(name) {
+			return usagef("--%s is for the CPU, not for --device hpu", name)
+		}
+	}
+	switch {
+	case o.ranks < 0 || o.ranks == 0 && cmd.Flags().Changed("ranks"):
+		return usagef("--ranks %d: want at least 1", o.ranks)
+	case o.ranks != 0 && o.modules != nil && len(o.modules) != o.ranks:
+		return usagef("--modules has %d cards, --ranks wants %d", len(o.modules), o.ranks)
+	case o.deadline <= 0:
+		return usagef("--step-deadline %v: want more than 0", o.deadline)
+	case o.restarts < 0:
+		return usagef("--restarts %d is negative", o.restarts)
+	}
+	return nil
+}
+
+// open opens a session on the device. What processes of ranks have to say is on stderr.
+func (o *deviceFlags) open(ctx context.Context, bundle string, opt runtime.Options, stderr io.Writer) (*runtime.Session, error) {
+	if o.device == "host" {
+		return openSession(ctx, bundle, opt, stderr)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("--device hpu: %w", err)
+	}
+	h := hpu.Options{
+		Bundle: bundle, Model: opt.Model, Library: o.library, Deadline: o.deadline, Log: stderr,
+		Command: func() *exec.Cmd { return exec.Command(self, rankCommand) },
+	}
+	for _, m := range o.modules {
+		h.Modules = append(h.Modules, uint32(m))
+	}
+	opt.NewDevice = func(b *recipes.Bundle, set *recipes.Set) (runtime.Device, error) {
+		if tp := b.Manifest.Deployment.TensorParallel; o.ranks != 0 && o.ranks != tp {
+			return nil, fmt.Errorf("--ranks %d: the bundle was compiled for tensor_parallel %d", o.ranks, tp)
+		}
+		g, err := hpu.New(ctx, h, b, set)
+		if err != nil {
+			return nil, err
+		}
+		return g, nil
+	}
+	return openSession(ctx, bundle, opt, stderr)
+}
+
+// lasting does something that needs the device, and does it again when the device was
+// lost and could be started anew.
+func (o *deviceFlags) lasting(ctx context.Context, s *runtime.Session, stderr io.Writer, do func() error) error {
+	for left := o.restarts; ; left-- {
+		err := do()
+		if !errors.Is(err, runtime.ErrDeviceLost) || left == 0 || ctx.Err() != nil {
+			return err
+		}
+		note(stderr, "%v", err)
+		note(stderr, "the cards are started again, and what was in them is computed again")
+		m := newMeter(stderr, "loading weights", size)
+		err = s.Restart(ctx, func(done, total int64) { m.update(done, total, "") })
+		m.close()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// rankCommand is the command of the process of a rank.
+const rankCommand = "hpu-rank"
+
+// newRank is the process of a rank, which people do not start.
+func newRank() *cobra.Command {
+	return &cobra.Command{
+		Use:    rankCommand,
+		Short:  "The process of one rank, which --device hpu starts",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE:   func(cmd *cobra.Command, _ []string) error { return hpu.Serve(cmd.Context()) },
+	}
+}
