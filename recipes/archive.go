@@ -31,6 +31,7 @@ const (
 	maxEntries  = 1 << 17
 	maxName     = 255
 	maxUnpacked = 4 << 30
+	maxFile     = 1<<32 - 1 // what 32 bits say of places
 	baseBudget  = 16 << 20
 	maxRatio    = 256
 )
@@ -94,10 +95,15 @@ func openArchive(r io.ReaderAt, size int64) (*archive, error) {
 		if err := e.check(r, from); err != nil {
 			return nil, fmt.Errorf("%s %w", plain(e.name), err)
 		}
-		if e.size > min(budget, maxEntry) {
-			return nil, fmt.Errorf("%s unpacks to more than %d bytes", plain(e.name), min(budget, maxEntry))
+		limit := min(budget, maxEntry)
+		if isNative(e.name) { // reading unpacks none of them, whoever wants one does
+			limit = maxNative
+		} else {
+			budget -= e.size
 		}
-		budget -= e.size
+		if e.size > limit {
+			return nil, fmt.Errorf("%s unpacks to more than %d bytes", plain(e.name), limit)
+		}
 		at = e.at + e.packed
 		a.order, a.files[e.name] = append(a.order, e), e
 	}
@@ -181,8 +187,12 @@ func readEntry(dir []byte, at int64) (e *entry, rest []byte, err error) {
 
 // check compares an entry with the header before its data, and with how quill writes it.
 func (e *entry) check(r io.ReaderAt, end int64) error {
-	if e.packed > maxPacked {
-		return fmt.Errorf("has %d bytes, at most %d are read", e.packed, maxPacked)
+	most := int64(maxPacked)
+	if isNative(e.name) {
+		most = maxNative + maxNative/64
+	}
+	if e.packed > most {
+		return fmt.Errorf("has %d bytes, at most %d are read", e.packed, most)
 	}
 	if e.at+e.packed > end {
 		return fmt.Errorf("ends at byte %d, the directory begins at byte %d", e.at+e.packed, end)
@@ -221,16 +231,25 @@ func methodOf(name string) uint16 {
 	return zstd.ZipMethodWinZip
 }
 
+// raw gives an entry as it lies in the file.
+func (a *archive) raw(e *entry) ([]byte, error) {
+	a.taken[e.name] = true
+	data := make([]byte, e.packed)
+	if err := readAt(a.r, data, e.at); err != nil {
+		return nil, fmt.Errorf("%s: %w", e.name, err)
+	}
+	return data, nil
+}
+
 // unpack gives the content of an entry, with its checksum verified.
 func (a *archive) unpack(name string) ([]byte, error) {
 	e := a.files[name]
 	if e == nil {
 		return nil, fmt.Errorf("%s is missing", name)
 	}
-	a.taken[name] = true
-	data := make([]byte, e.packed)
-	if err := readAt(a.r, data, e.at); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	data, err := a.raw(e)
+	if err != nil {
+		return nil, err
 	}
 	if e.method != zip.Store {
 		err := oneFrame(data)

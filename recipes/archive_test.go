@@ -180,6 +180,9 @@ func withWindow(t testing.TB, list []forged, log byte) []forged {
 	list = slices.Clone(list)
 	for i := range list[1:] {
 		f := &list[i+1]
+		if isNative(f.name) {
+			continue // the manifest has the hash of what is packed
+		}
 		f.data = append([]byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, log << 3}, rawBlock(contentOf(t, *f))...)
 	}
 	return list
@@ -298,7 +301,7 @@ func TestReadBundleOfAnAttacker(t *testing.T) {
 		{"a name that ends early", with("config.json\x00.txt", "{}"), `"config.json\x00.txt" does not belong`},
 		{"a name that does more than to be read", with("\x1b[2Jx", "{}"), `"\x1b[2Jx" does not belong`},
 		{"a long name", with(strings.Repeat("n", 256), "{}"), "name has 256 bytes, at most 255"},
-		{"a count that is too small", count(whole, len(good)-1), "bytes behind the last of 10 entries belong to none"},
+		{"a count that is too small", count(whole, len(good)-1), "bytes behind the last of 12 entries belong to none"},
 		{"a count that is too large", count(whole, len(good)+1), "fewer entries than it says"},
 		{"a directory that is shorter", func() []byte { f := slices.Clone(whole); f[len(f)-10]--; return f }(), "does not end where its end begins"},
 		{"a huge count", appendBigEnd(nil, 1<<40, 0, 0), "1099511627776 entries, at most 131072 are read"},

@@ -14,7 +14,7 @@ type Manifest struct {
 }
 
 // FormatVersion is the bundle format this code reads and writes.
-const FormatVersion = 3
+const FormatVersion = 4
 
 // Model is what the runtime must know of the architecture.
 type Model struct {
@@ -93,4 +93,6 @@ type Bundle struct {
 	Checkpoint   []CheckpointTensor
 	Sets         []Set
 	Recipes      map[Hash]*Recipe
+	// Native is what the vendor's compiler made of Recipes, nil if it was not asked.
+	Native *Native
 }

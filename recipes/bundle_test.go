@@ -66,7 +66,23 @@ func tinyBundle(t testing.TB) *Bundle {
 		b.Sets = append(b.Sets, tinySet(d, h))
 		b.Manifest.Sets = append(b.Manifest.Sets, b.Sets[len(b.Sets)-1].Info)
 	}
+	b.Native = tinyNative(t, b)
 	return b
+}
+
+// serialized stands for what the vendor's compiler makes of a recipe.
+func serialized(h Hash) []byte {
+	return []byte("serialized " + strings.Repeat(h.String(), 20))
+}
+
+func tinyNative(t testing.TB, b *Bundle) *Native {
+	n := &Native{Driver: "1.21.0", Library: Hash{9}, Environment: []string{"GC_KERNEL_PATH=0a", "TPC_X=1"}, Recipes: map[Hash]NativeRecipe{}}
+	for h := range b.Recipes {
+		r, err := PackNative(serialized(h), 256, 512)
+		require.NoError(t, err)
+		n.Recipes[h] = r
+	}
+	return n
 }
 
 func tinySet(d dtype.Type, h Hash) Set {
@@ -138,7 +154,9 @@ func TestBundleIsAReadableZip(t *testing.T) {
 		"bf16/weights.json", "bf16/plans/prefill-q=8,c=2.plan", "bf16/plans/logits-r=2.plan",
 		"f32/weights.json", "f32/plans/prefill-q=8,c=2.plan", "f32/plans/logits-r=2.plan",
 	}, names[:9])
-	require.True(t, slices.IsSorted(names[9:]))
+	require.True(t, slices.IsSorted(names[9:11]) && strings.HasPrefix(names[9], "recipes/"))
+	require.True(t, slices.IsSorted(names[11:]) && strings.HasPrefix(names[11], "native/"))
+	require.Len(t, names, 13)
 	require.Equal(t, uint16(zip.Store), z.File[0].Method)
 	text := string(unzip(t, z.File[0]))
 	require.Contains(t, text, "\n  \"model\": {\n    \"fingerprint\": \""+tinyBundle(t).Manifest.Model.Fingerprint+"\",\n")
@@ -201,6 +219,7 @@ func TestCheckFindsFaults(t *testing.T) {
 		{"no set", func(b *Bundle) { b.Sets = nil }, "no recipe set"},
 		{"twin sets", func(b *Bundle) { b.Sets[1].Info.Precision = "bf16" }, "set bf16 is there twice"},
 		{"set named as a folder", func(b *Bundle) { b.Sets[0].Info.Precision = "recipes" }, "not a usable name"},
+		{"set named as the other folder", func(b *Bundle) { b.Sets[0].Info.Precision = "native" }, "not a usable name"},
 		{"set named as a path", func(b *Bundle) { b.Sets[0].Info.Precision = "../x" }, "not a usable name"},
 		{"checkpoint twins", func(b *Bundle) { b.Checkpoint[1].Name = "embed" }, "listed twice"},
 		{"checkpoint part", func(b *Bundle) { b.Checkpoint[1].Part = "smell" }, `part "smell"`},
@@ -364,7 +383,7 @@ func TestReadBundleRefuses(t *testing.T) {
 		extra []string
 		want  []string
 	}{
-		{"another format", on("manifest", sub(`"format": 3`, `"format": 7, "new": 1`)), nil, []string{"format 7", "format 3", `quill "test"`}},
+		{"another format", on("manifest", sub(`"format": 4`, `"format": 7, "new": 1`)), nil, []string{"format 7", "format 4", `quill "test"`}},
 		{"an unknown manifest field", on("manifest", sub(`"quill"`, `"new": 1, "quill"`)), nil, []string{"manifest.json", `unknown field "new"`}},
 		{"an unknown weights field", on("bf16/weights", sub(`"ways"`, `"new": 1, "ways"`)), nil, []string{"bf16/weights.json", `unknown field "new"`}},
 		{"a plan of another version", on("bf16/plans/prefill", sub(planKind+"\x01", planKind+"\x02")), nil, []string{"bf16/plans/prefill-q=8,c=2.plan has encoding version 2, this quill reads encoding version 1"}},
@@ -480,7 +499,7 @@ func rebuild(t testing.TB, names []string, contents [][]byte, i int, data []byte
 // A bundle that an older quill wrote is refused by its format, whatever else it holds.
 func TestReadBundleOfAnOlderFormat(t *testing.T) {
 	_, err := ReadBundle("testdata/format-1.quill")
-	require.EqualError(t, err, "bundle testdata/format-1.quill: has format 1 (written by quill \"0.1.0\"), this quill reads format 3: compile the deployment again with this quill, or use the other one")
+	require.EqualError(t, err, "bundle testdata/format-1.quill: has format 1 (written by quill \"0.1.0\"), this quill reads format 4: compile the deployment again with this quill, or use the other one")
 }
 
 // So is one that a newer quill wrote, though its file may have another layout.

@@ -40,6 +40,11 @@ func (b *Bundle) Check() error {
 	if err := b.checkRecipes(); err != nil {
 		return err
 	}
+	if b.Native != nil {
+		if err := b.Native.check(b.Recipes); err != nil {
+			return fmt.Errorf("native recipes: %w", err)
+		}
+	}
 	if len(b.Sets) == 0 {
 		return errors.New("the bundle has no recipe set")
 	}
@@ -124,7 +129,7 @@ func (b *Bundle) checkRecipes() error {
 	return nil
 }
 
-func sortedHashes(m map[Hash]*Recipe) []Hash {
+func sortedHashes[V any](m map[Hash]V) []Hash {
 	return slices.SortedFunc(maps.Keys(m), func(a, b Hash) int { return bytes.Compare(a[:], b[:]) })
 }
 
@@ -139,7 +144,7 @@ type setCheck struct {
 var precisionName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,31}$`)
 
 // folders are the names that precisions may not take.
-var folders = []string{recipeDir}
+var folders = []string{recipeDir, nativeDir}
 
 func (c *setCheck) run() error {
 	info := &c.set.Info

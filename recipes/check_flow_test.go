@@ -91,6 +91,7 @@ func TestCheckFollowsWhatLaunchesRead(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := tinyBundle(t)
+			b.Native = nil // recipes change
 			c.harm(b)
 			if c.want == "" {
 				require.NoError(t, b.Check())

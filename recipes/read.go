@@ -16,7 +16,8 @@ import (
 
 // ReadBundle reads and checks a bundle. A bundle comes from elsewhere and is
 // not trusted: sizes are capped, every entry must have the hash that the manifest or
-// its name says, and what Check finds is an error. Errors name the file and the entry.
+// its name says, and what Check finds is an error. Native recipes stay packed: that what
+// is packed has its hash is checked, and their contents are when they are asked for. Errors name the file and the entry.
 func ReadBundle(path string) (*Bundle, error) {
 	f, err := os.Open(path)
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
@@ -49,7 +50,7 @@ func readBundle(r io.ReaderAt, size int64) (*Bundle, error) {
 	}
 	defer a.close()
 	b := &Bundle{Recipes: make(map[Hash]*Recipe)}
-	if err := a.manifest(&b.Manifest); err != nil {
+	if err := a.manifest(b); err != nil {
 		return nil, err
 	}
 	if b.Architecture, _, err = a.read(architectureName); err != nil {
@@ -67,6 +68,11 @@ func readBundle(r io.ReaderAt, size int64) (*Bundle, error) {
 	}
 	for _, e := range a.order {
 		if err := a.recipe(e.name, b.Recipes); err != nil {
+			return nil, err
+		}
+	}
+	if b.Native != nil {
+		if err := a.native(b.Native); err != nil {
 			return nil, err
 		}
 	}
@@ -119,7 +125,7 @@ func decode(name string, data []byte, v any) error {
 
 // manifest checks the format before the rest, which another version may spell
 // differently.
-func (a *archive) manifest(m *Manifest) error {
+func (a *archive) manifest(b *Bundle) error {
 	data, err := a.unpack(manifestName)
 	if err != nil {
 		return err
@@ -141,7 +147,7 @@ func (a *archive) manifest(m *Manifest) error {
 	if have := w.Compiled.Encoding; have != EncodingVersion {
 		return &VersionError{What: "encoding version", Have: int64(have), Want: EncodingVersion, Quill: v.Quill}
 	}
-	*m, a.hashes = w.Manifest, w.Entries
+	b.Manifest, b.Native, a.hashes = w.Manifest, w.Native, w.Entries
 	return nil
 }
 

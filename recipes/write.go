@@ -29,6 +29,7 @@ const (
 	planSuffix       = ".plan"
 	recipeDir        = "recipes"
 	recipeSuffix     = ".recipe"
+	nativeDir        = "native"
 )
 
 // zstdLevel is the compression of all entries but the manifest. The module
@@ -41,6 +42,8 @@ type writtenManifest struct {
 	// Entries has the SHA-256 of the content of every other entry; recipes are named by
 	// theirs.
 	Entries map[string]Hash `json:"entries"`
+	// Native has those of serialized recipes, if there are some.
+	Native *Native `json:"native,omitempty"`
 }
 
 // WriteBundle writes a bundle, a ZIP file:
@@ -51,6 +54,7 @@ type writtenManifest struct {
 //	<precision>/weights.json         one folder a set
 //	<precision>/plans/<bucket>.plan  prefill-q=128,c=4.plan; canonical bytes
 //	recipes/<hash>.recipe            shared by the sets; canonical bytes
+//	native/<hash>                    what the vendor's compiler made of that recipe, if it was asked
 //
 // Equal bundles give equal bytes: entries have no date. The file appears under path
 // whole or not at all: on an error, or when ctx ends, whatever was there before is still
@@ -93,6 +97,9 @@ func writeZip(w io.Writer, b *Bundle) error {
 
 // write makes the file of the entries.
 func (p *packer) write(w io.Writer) error {
+	if n := p.bytes(); n > maxFile {
+		return fmt.Errorf("it would have %d bytes, a bundle has at most %d: fewer buckets have fewer recipes", n, int64(maxFile))
+	}
 	z := zip.NewWriter(w)
 	for i := range p.entries {
 		to, err := z.CreateRaw(&p.entries[i].header)
@@ -104,6 +111,16 @@ func (p *packer) write(w io.Writer) error {
 		}
 	}
 	return z.Close()
+}
+
+// bytes is an upper bound of those of the file.
+func (p *packer) bytes() int64 {
+	n := int64(bigEndLen)
+	for i := range p.entries {
+		e := &p.entries[i]
+		n += int64(headerLen+directoryLen+2*len(e.header.Name)) + int64(len(e.data))
+	}
+	return n
 }
 
 // bundle packs all entries. The manifest, which is the first, is known last.
@@ -125,11 +142,14 @@ func (p *packer) bundle(b *Bundle) error {
 			return err
 		}
 	}
+	if b.Native != nil {
+		p.native(b.Native)
+	}
 	return p.manifest(b)
 }
 
 func (p *packer) manifest(b *Bundle) error {
-	m := writtenManifest{b.Manifest, p.hashes}
+	m := writtenManifest{b.Manifest, p.hashes, b.Native}
 	m.Format, m.Compiled.Encoding = FormatVersion, EncodingVersion
 	m.Sets = make([]SetInfo, len(b.Sets))
 	for i := range b.Sets {
