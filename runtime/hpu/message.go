@@ -62,13 +62,6 @@ type openRequest struct {
 	Patience  time.Duration `json:"patience"` // how long to wait for a card that is not free
 }
 
-// opened is the reply to openRequest.
-type opened struct {
-	Driver string `json:"driver"`
-	Free   uint64 `json:"free"` // bytes of device memory
-	Total  uint64 `json:"total"`
-}
-
 // bindRequest tells a rank how a plan's inputs and outputs lie in shared memory.
 type bindRequest struct {
 	Plan  int        `json:"plan"`

@@ -49,7 +49,6 @@ type rank struct {
 	set    *recipes.Set
 	card   card
 	plans  map[int]*bound
-	used   []byte // shared memory that the card knows
 }
 
 type packet struct {

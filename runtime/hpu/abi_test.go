@@ -1,0 +1,144 @@
+//go:build linux && amd64
+
+package hpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"quill/lower/synapse/syn"
+	"quill/recipes"
+	"quill/recipes/dl"
+	"quill/recipes/target"
+	"quill/runtime"
+	"quill/runtime/devicetest"
+)
+
+// asRank makes the test binary the process of a rank.
+const asRank = "QUILL_TEST_RANK"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asRank) != "" {
+		if err := Serve(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// simulated is the library that simulates cards, which make test-abi builds, and the
+// environment that it needs.
+type simulated struct {
+	library, dir string
+	env          []string
+}
+
+// simulate skips the test unless it runs for make test-abi.
+func simulate(t testing.TB, faults string, more ...string) *simulated {
+	if os.Getenv("QUILL_ABI") == "" {
+		t.Skip("needs the simulated library: make test-abi")
+	}
+	s := &simulated{library: os.Getenv("QUILL_SYNAPSE"), dir: t.TempDir()}
+	require.NotEmpty(t, s.library, "QUILL_SYNAPSE: the simulated library")
+	s.env = append(more, "SIMSYNAPSE_DIR="+s.dir, "SIMSYNAPSE_FAULTS="+faults, "SIMSYNAPSE_DRAM=67108864", "SIMSYNAPSE_LAG=100us", "GC_KERNEL_PATH="+s.library)
+	return s
+}
+
+// command starts the test binary as a rank.
+func (s *simulated) command() *exec.Cmd {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), append(s.env, asRank+"=1")...)
+	return cmd
+}
+
+// options are those of a group on simulated cards.
+func (s *simulated) options(bundle, model string) Options {
+	return Options{
+		Bundle: bundle, Model: model, Library: s.library, Command: s.command, Log: os.Stderr,
+		Deadline: 10 * time.Second, Patience: 20 * time.Second,
+	}
+}
+
+// compileNative compiles all recipes of a bundle with the library, in this process.
+func compileNative(t testing.TB, b *recipes.Bundle) {
+	lib := loadOnce(t)
+	c, err := syn.Load(lib)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, c.Close()) }()
+	version, err := c.Version()
+	require.NoError(t, err)
+	profile, err := target.Load(target.Default)
+	require.NoError(t, err)
+	b.Native = &recipes.Native{Driver: version, Recipes: make(map[recipes.Hash]recipes.NativeRecipe)}
+	for h, r := range b.Recipes {
+		g, err := c.Build(r, profile)
+		require.NoError(t, err)
+		x, err := g.Compile(r.Name)
+		require.NoError(t, err)
+		path := filepath.Join(t.TempDir(), "recipe")
+		require.NoError(t, x.Serialize(path))
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		b.Native.Recipes[h], err = recipes.PackNative(data, 0, 0)
+		require.NoError(t, err)
+		require.NoError(t, errors.Join(x.Destroy(), g.Destroy()))
+	}
+}
+
+var loaded struct {
+	sync.Once
+	lib *dl.Library
+	err error
+}
+
+func loadOnce(t testing.TB) *dl.Library {
+	loaded.Do(func() {
+		os.Setenv("GC_KERNEL_PATH", os.Getenv("QUILL_SYNAPSE"))
+		loaded.lib, loaded.err = dl.OpenSynapse("")
+	})
+	require.NoError(t, loaded.err)
+	return loaded.lib
+}
+
+// subject is a group of ranks on simulated cards.
+func subject(s *simulated) devicetest.Subject {
+	return devicetest.Subject{
+		Prepare: compileNative,
+		Open: func(t testing.TB, bundle, model string, b *recipes.Bundle, set *recipes.Set) runtime.Device {
+			g, err := New(t.Context(), s.options(bundle, model), b, set)
+			require.NoError(t, err)
+			return g
+		},
+	}
+}
+
+// A group of ranks does what every device must do.
+func TestDevice(t *testing.T) {
+	s := simulate(t, "")
+	devicetest.Run(t, subject(s))
+	s.noLeaks(t)
+}
+
+// noLeaks reads the accounts of all processes: what each had when it ended.
+func (s *simulated) noLeaks(t testing.TB) {
+	files, err := filepath.Glob(filepath.Join(s.dir, "account-*"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		require.NoError(t, err)
+		t.Log(strings.TrimSpace(string(data)))
+	}
+}
