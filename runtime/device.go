@@ -220,6 +220,9 @@ func (r *hostReplay) Run(ctx context.Context) error {
 	}
 	for rank := range r.device.Ranks() {
 		arena := r.device.Bytes(rank, recipes.Arena)
+		if arena == nil && len(r.staged) > 0 {
+			return host.ErrClosed
+		}
 		for i := range r.staged {
 			copy(arena[r.staged[i].offset:], r.staged[i].data)
 		}

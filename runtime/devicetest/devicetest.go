@@ -30,10 +30,11 @@ type Subject struct {
 
 // The suite's bundle: the inputs x of a plan are multiplied by a matrix, scaled by the
 // number of the rank from 1 on, and summed over ranks. The sum is added to a state,
-// and gathered from all ranks, scaled again. Another plan reads what was carried.
+// whose rows are written in place in an order that is an input too, and gathered from
+// all ranks, scaled again. Another plan reads what was carried.
 //
 //	z     = Σ over ranks r of (x · w) · (r+1)
-//	state = state + z
+//	state = state + z, rows in another order
 //	out   = z · 1, z · 2, … (all_gather)
 //	carry = state · 2       carried = carry · (r+1)
 //
@@ -126,19 +127,19 @@ type draft struct {
 
 // bind adds a section with one tensor, or another tensor of the same dims at the same place,
 // and returns the tensor's index.
-func (d *draft) bind(name string, b recipes.Buffer, offset int64, dims ...int64) int {
+func (d *draft) bind(name string, t dtype.Type, b recipes.Buffer, offset int64, dims ...int64) int {
 	for i, have := range d.l.Bindings {
 		if have == (recipes.Binding{Buffer: b, Offset: offset}) {
-			return d.tensor(name, i, dims)
+			return d.tensor(name, t, i, dims)
 		}
 	}
 	d.l.Bindings = append(d.l.Bindings, recipes.Binding{Buffer: b, Offset: offset})
 	d.r.Sections = append(d.r.Sections, recipes.Section{Name: name, Buffer: b})
-	return d.tensor(name, len(d.r.Sections)-1, dims)
+	return d.tensor(name, t, len(d.r.Sections)-1, dims)
 }
 
-func (d *draft) tensor(name string, section int, dims []int64) int {
-	x := recipes.Tensor{Name: name, DType: dtype.F32, Dims: dims, Section: section}
+func (d *draft) tensor(name string, t dtype.Type, section int, dims []int64) int {
+	x := recipes.Tensor{Name: name, DType: t, Dims: dims, Section: section}
 	if section != recipes.Workspace {
 		d.r.Sections[section].Size = x.Bytes()
 	}
@@ -148,10 +149,14 @@ func (d *draft) tensor(name string, section int, dims []int64) int {
 
 func (d *draft) node(guid string, out int, in ...int) {
 	n := recipes.Node{Name: d.r.Tensors[out].Name + "_node", GUID: guid, In: in, Out: []int{out}}
-	if guid == "gemm" {
-		n.Params = &recipes.Params{Struct: "synGEMMParams", Fields: []recipes.Field{
-			{Name: "transpose_a", Type: recipes.U8, Ints: []int64{0}}, {Name: "transpose_b", Type: recipes.U8, Ints: []int64{0}},
-		}}
+	field := func(name string, t recipes.FieldType) recipes.Field {
+		return recipes.Field{Name: name, Type: t, Ints: []int64{0}}
+	}
+	switch guid {
+	case "gemm":
+		n.Params = &recipes.Params{Struct: "synGEMMParams", Fields: []recipes.Field{field("transpose_a", recipes.U8), field("transpose_b", recipes.U8)}}
+	case "index_copy_fwd_f32":
+		n.Params = &recipes.Params{Struct: "ns_IndexCopy::Params", Fields: []recipes.Field{field("axis", recipes.I32)}}
 	}
 	d.r.Nodes = append(d.r.Nodes, n)
 }
@@ -166,27 +171,35 @@ func (d *draft) end(b *recipes.Bundle, p *recipes.Plan, name string) {
 
 // step is a plan that computes, with all it has in the arena from a byte on.
 func (f *fixture) step(b *recipes.Bundle, bucket recipes.Bucket, from int64) recipes.Plan {
-	x, z, g := from, from+pad, from+2*pad
-	out := from + 3*pad
+	x, z, g, order := from, from+pad, from+2*pad, from+3*pad
+	out := from + 4*pad
 	size := int64(f.ranks) * cellBytes
 	p := recipes.Plan{
 		Bucket: bucket, Family: "step", ArenaBytes: out + size, CarryBytes: cellBytes,
-		Inputs:  []recipes.IO{{Name: "x", DType: dtype.F32, Dims: []int64{cols, rows}, Offset: x}},
+		Inputs: []recipes.IO{
+			{Name: "x", DType: dtype.F32, Dims: []int64{cols, rows}, Offset: x},
+			{Name: "order", DType: dtype.I32, Dims: []int64{rows}, Offset: order},
+		},
 		Outputs: []recipes.IO{{Name: "out", DType: dtype.F32, Dims: []int64{cols, rows * int64(f.ranks)}, Offset: out}},
 	}
-	first := draft{}
-	product := first.tensor("product", recipes.Workspace, []int64{cols, rows})
-	first.node("gemm", product, first.bind("x", recipes.Arena, x, cols, rows), first.bind("w", recipes.Weights, 0, cols, cols))
-	first.node("mult_fwd_f32", first.bind("z", recipes.Arena, z, cols, rows), product, first.bind("s", recipes.Weights, pad, 1, 1))
+	var first, second draft
+	weight := func(d *draft) int { return d.bind("s", dtype.F32, recipes.Weights, pad, 1, 1) }
+	table := func(d *draft, name string, b recipes.Buffer, at int64) int {
+		return d.bind(name, dtype.F32, b, at, cols, rows)
+	}
+	product := first.tensor("product", dtype.F32, recipes.Workspace, []int64{cols, rows})
+	first.node("gemm", product, table(&first, "x", recipes.Arena, x), first.bind("w", dtype.F32, recipes.Weights, 0, cols, cols))
+	first.node("mult_fwd_f32", table(&first, "z", recipes.Arena, z), product, weight(&first))
 	first.end(b, &p, "multiply")
 	p.Steps = append(p.Steps, recipes.Step{Collective: &recipes.Collective{Kind: recipes.AllReduce, DType: dtype.F32, Count: cells, In: z, Out: z, Label: "z"}})
 
-	second := draft{}
-	state, sum := second.bind("state", recipes.KV, 2*pad, cols, rows), second.bind("z", recipes.Arena, z, cols, rows)
-	after := second.bind("state2", recipes.KV, 2*pad, cols, rows)
-	second.node("add_fwd_f32", after, state, sum)
-	second.node("mult_fwd_f32", second.bind("g", recipes.Arena, g, cols, rows), sum, second.bind("s", recipes.Weights, pad, 1, 1))
-	second.node("add_fwd_f32", second.bind("carry", recipes.Carry, 0, cols, rows), after, after)
+	state, sum := table(&second, "state", recipes.KV, 2*pad), table(&second, "z", recipes.Arena, z)
+	after := table(&second, "state2", recipes.KV, 2*pad)
+	more := second.tensor("more", dtype.F32, recipes.Workspace, []int64{cols, rows})
+	second.node("add_fwd_f32", more, state, sum)
+	second.node("index_copy_fwd_f32", after, state, second.bind("order", dtype.I32, recipes.Arena, order, rows), more)
+	second.node("mult_fwd_f32", table(&second, "g", recipes.Arena, g), sum, weight(&second))
+	second.node("add_fwd_f32", table(&second, "carry", recipes.Carry, 0), after, after)
 	second.end(b, &p, "accumulate")
 	p.Steps = append(p.Steps, recipes.Step{Collective: &recipes.Collective{Kind: recipes.AllGather, DType: dtype.F32, Count: cells, In: g, Out: out, Label: "g"}})
 	return p
@@ -199,27 +212,42 @@ func (f *fixture) read(b *recipes.Bundle, bucket recipes.Bucket) recipes.Plan {
 		Outputs: []recipes.IO{{Name: "carried", DType: dtype.F32, Dims: []int64{cols, rows}}},
 	}
 	d := draft{}
-	d.node("mult_fwd_f32", d.bind("carried", recipes.Arena, 0, cols, rows), d.bind("carry", recipes.Carry, 0, cols, rows), d.bind("s", recipes.Weights, pad, 1, 1))
+	d.node("mult_fwd_f32", d.bind("carried", dtype.F32, recipes.Arena, 0, cols, rows),
+		d.bind("carry", dtype.F32, recipes.Carry, 0, cols, rows), d.bind("s", dtype.F32, recipes.Weights, pad, 1, 1))
 	d.end(b, &p, "read")
 	return p
 }
 
 // law is what the bundle computes.
-type law struct{ state [cells]float32 }
+type law struct{ state [rows][cols]float32 }
 
 // step is the sum over ranks of one plan's product; it updates the state.
-func (l *law) step(ranks int, x []float32) (z [cells]float32) {
+func (l *law) step(ranks int, x []float32, order [rows]int32) (z [cells]float32) {
+	old := l.state
 	for r := range rows {
 		for c := range cols {
+			i := r*cols + c
 			for k := range cols {
-				z[r*cols+c] += x[r*cols+k] * matrix[k*cols+c]
+				z[i] += x[r*cols+k] * matrix[k*cols+c]
 			}
-			z[r*cols+c] *= float32(ranks * (ranks + 1) / 2)
-			l.state[r*cols+c] += z[r*cols+c]
+			z[i] *= float32(ranks * (ranks + 1) / 2)
+			l.state[order[r]][c] = old[r][c] + z[i]
 		}
 	}
 	return z
 }
+
+// flat is the state as it lies in memory.
+func (l *law) flat() []float32 {
+	var x []float32
+	for _, row := range l.state {
+		x = append(x, row[:]...)
+	}
+	return x
+}
+
+// orders are some orders of rows.
+var orders = [][rows]int32{{0, 1, 2}, {2, 0, 1}, {1, 0, 2}}
 
 // device is a device under test with its plans bound.
 type device struct {
@@ -227,6 +255,7 @@ type device struct {
 	runtime.Device
 	replays []runtime.Replay
 	x       [2][]byte // inputs of the plans that compute
+	order   [2][]byte
 	out     [3][]byte // their outputs, and what was carried
 }
 
@@ -240,8 +269,13 @@ func (f *fixture) open(t testing.TB, s *Subject) *device {
 		require.NoError(t, err)
 		d.replays = append(d.replays, r)
 		for j := range p.Inputs {
-			d.x[i], err = r.Stage(p.Inputs[j].Offset, p.Inputs[j].Bytes())
+			mem, err := r.Stage(p.Inputs[j].Offset, p.Inputs[j].Bytes())
 			require.NoError(t, err)
+			if j == 0 {
+				d.x[i] = mem
+			} else {
+				d.order[i] = mem
+			}
 		}
 		d.out[i], err = r.Fetch(p.Outputs[0].Offset, p.Outputs[0].Bytes())
 		require.NoError(t, err)
@@ -261,10 +295,11 @@ func (f *fixture) open(t testing.TB, s *Subject) *device {
 func (f *fixture) recipe(h recipes.Hash) *recipes.Recipe { return f.b.Recipes[h] }
 
 // run feeds x to a plan and compares what it computes.
-func (d *device) run(t testing.TB, plan int, l *law, x []float32) {
-	put(d.x[plan], x)
+func (d *device) run(t testing.TB, plan int, l *law, n int, x []float32) {
+	order := orders[n%len(orders)]
+	d.put(plan, x, order)
 	require.NoError(t, d.replays[plan].Run(t.Context()))
-	z := l.step(d.ranks, x)
+	z := l.step(d.ranks, x, order)
 	got := floats(d.out[plan])
 	for rank := range d.ranks {
 		for i := range cells {
@@ -273,9 +308,13 @@ func (d *device) run(t testing.TB, plan int, l *law, x []float32) {
 	}
 }
 
-func put(dst []byte, x []float32) {
+// put stages the inputs of a plan.
+func (d *device) put(plan int, x []float32, order [rows]int32) {
 	for i, v := range x {
-		binary.LittleEndian.PutUint32(dst[4*i:], math.Float32bits(v))
+		binary.LittleEndian.PutUint32(d.x[plan][4*i:], math.Float32bits(v))
+	}
+	for i, v := range order {
+		binary.LittleEndian.PutUint32(d.order[plan][4*i:], uint32(v))
 	}
 }
 
@@ -398,11 +437,11 @@ func testReplay(t *testing.T, s *Subject, ranks int) {
 	d := newFixture(t, s, ranks).open(t, s)
 	var l law
 	for n, plan := range []int{near, far, far, near, near, far} {
-		d.run(t, plan, &l, inputs(n))
+		d.run(t, plan, &l, n, inputs(n))
 		if n%2 == 1 {
 			require.NoError(t, d.replays[carried].Run(t.Context()))
 			for i, v := range floats(d.out[carried]) {
-				require.Equal(t, 2*l.state[i], v, "element %d of what was carried", i)
+				require.Equal(t, 2*l.flat()[i], v, "element %d of what was carried", i)
 			}
 		}
 	}
@@ -410,11 +449,11 @@ func testReplay(t *testing.T, s *Subject, ranks int) {
 	for rank := range ranks {
 		data := make([]byte, cellBytes)
 		require.NoError(t, d.Read(rank, recipes.KV, 2*pad, data))
-		require.Equal(t, l.state[:], floats(data))
+		require.Equal(t, l.flat(), floats(data))
 	}
 	require.NoError(t, d.Clear(recipes.KV))
 	l = law{}
-	d.run(t, near, &l, inputs(9))
+	d.run(t, near, &l, 1, inputs(9))
 }
 
 // A thousand replays give what one does, and the serving process allocates nothing.
@@ -426,7 +465,7 @@ func testRepeat(t *testing.T, s *Subject, ranks int) {
 		for i := range x {
 			x[i] *= float32(1 - 2*(n/2%2)) // so that the state stays small
 		}
-		d.run(t, n%2, &l, x)
+		d.run(t, n%2, &l, 0, x)
 	}
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		if err := d.replays[near].Run(context.Background()); err != nil {
@@ -440,17 +479,17 @@ func testCancelled(t *testing.T, s *Subject, ranks int) {
 	d := newFixture(t, s, ranks).open(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	put(d.x[near], inputs(1))
+	d.put(near, inputs(1), orders[0])
 	require.ErrorIs(t, d.replays[near].Run(ctx), context.Canceled)
 	var l law
-	d.run(t, near, &l, inputs(2)) // the state was untouched
+	d.run(t, near, &l, 2, inputs(2)) // the state was untouched
 }
 
 // Several goroutines may replay; their steps follow each other.
 func testThreads(t *testing.T, s *Subject, ranks int) {
 	d := newFixture(t, s, ranks).open(t, s)
-	put(d.x[near], inputs(1))
-	put(d.x[far], inputs(1))
+	d.put(near, inputs(1), orders[0])
+	d.put(far, inputs(1), orders[0])
 	var wg sync.WaitGroup
 	for i := range 4 {
 		wg.Go(func() {
@@ -465,11 +504,11 @@ func testThreads(t *testing.T, s *Subject, ranks int) {
 	wg.Wait()
 	var l law
 	for range 100 {
-		l.step(ranks, inputs(1))
+		l.step(ranks, inputs(1), orders[0])
 	}
 	data := make([]byte, cellBytes)
 	require.NoError(t, d.Read(ranks-1, recipes.KV, 2*pad, data))
-	require.Equal(t, l.state[:], floats(data))
+	require.Equal(t, l.flat(), floats(data))
 }
 
 // Ranges of the arena that are not there are refused when a plan is bound.
@@ -492,5 +531,7 @@ func testClosed(t *testing.T, s *Subject, ranks int) {
 	d := newFixture(t, s, ranks).open(t, s)
 	require.NoError(t, d.Close())
 	require.NoError(t, d.Close())
-	require.Error(t, d.replays[near].Run(t.Context()))
+	for _, r := range d.replays {
+		require.ErrorContains(t, r.Run(t.Context()), "closed")
+	}
 }
