@@ -27,7 +27,7 @@ var rules = map[string][]string{
 	"recipes/dump":          {"recipes"},
 	"recipes/store":         {"recipes"},
 	"recipes/dl":            {},
-	"recipes/dl/dltest":     {},
+	"recipes/dl/dltest":     {"recipes/dl"},
 
 	"ir/ops":            {},
 	"ir/internal/opgen": {"ir/ops"},

@@ -159,6 +159,6 @@ func (r Result) Help() string {
 
 // UniqueID is an hcclUniqueId, which rank 0 makes and all ranks of a communicator get.
 type UniqueID struct {
-	Internal [1024]byte
-	Length   uint64
+	Internal [1024]byte `c:"internal"`
+	Length   uint64     `c:"length"`
 }
