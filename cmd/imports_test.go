@@ -106,3 +106,11 @@ func checkImport(t *testing.T, name, imp string, allowed []string) {
 		}
 	}
 }
+
+// With the tag nohpu nothing needs the dynamic linker.
+func TestNoLoader(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "-tags", "nohpu", "quill/...").Output()
+	require.NoError(t, err)
+	require.Contains(t, string(out), "quill/recipes/dl\n")
+	require.NotContains(t, string(out), "purego")
+}

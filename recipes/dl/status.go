@@ -124,7 +124,7 @@ var results = [...]struct{ name, means, help string }{
 	13: {"hcclNumResults", "a number that is no result", ""},
 	14: {"hcclStreamError", "the stream failed", ""},
 	15: {"hcclSynapseTerminated", "the library has ended", "the process must be started again"},
-	16: {"hcclPortDown", "a port of the network is down", "hl-smi -n ports shows them"},
+	16: {"hcclPortDown", "a port of the network is down", "look at the links of the cards"},
 }
 
 // Name is the C name of a result, "" if it has none that is public.

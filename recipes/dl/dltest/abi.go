@@ -73,7 +73,8 @@ func Read(path string) (*ABI, error) {
 }
 
 // Struct compares a Go struct with a C one: its size, and name, offset and size of each
-// field in order. Fields are named by their tag `c:"name"`; those called _ are padding.
+// field in order. Fields are named by their tag `c:"name"`; those called _ without one are
+// padding.
 func (a *ABI) Struct(name string, t reflect.Type) error {
 	i := slices.IndexFunc(a.Structs, func(s Struct) bool { return s.Name == name })
 	if i < 0 {
@@ -85,7 +86,7 @@ func (a *ABI) Struct(name string, t reflect.Type) error {
 	}
 	var fields []reflect.StructField
 	for i := range t.NumField() {
-		if f := t.Field(i); f.Name != "_" {
+		if f := t.Field(i); f.Name != "_" || f.Tag.Get("c") != "" {
 			fields = append(fields, f)
 		}
 	}

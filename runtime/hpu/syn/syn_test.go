@@ -206,7 +206,7 @@ func TestCollectives(t *testing.T) {
 	err = c.AsyncError()
 	require.ErrorIs(t, err, dl.Result(16))
 	require.EqualError(t, err, "rank 5 of 8: a collective that was enqueued: result 16 (hcclPortDown): a port of the network is down; "+
-		"the library says: peer 3 is gone; help: hl-smi -n ports shows them")
+		"the library says: peer 3 is gone; help: look at the links of the cards")
 	lib.Fail("hcclAllReduce", 9, "connect: refused")
 	require.ErrorContains(t, c.AllReduce(s, 0, 0, 1, dtype.F32), "rank 5 of 8: hcclAllReduce: result 9 (hcclSocketError): ranks could not connect; "+
 		"the library says: some error: connect: refused; help: set HCCL_SOCKET_IFNAME")
