@@ -8,7 +8,7 @@ FUZZTIME    ?= 30s
 
 export CGO_ENABLED := 0
 
-.PHONY: build test demo soak fuzz bugs lint generate bench clean
+.PHONY: build test test-abi demo soak fuzz bugs lint generate bench clean
 
 build:
 	@mkdir -p bin
@@ -17,6 +17,14 @@ build:
 test: build
 	$(GO) vet ./...
 	$(GO) test -timeout 45m ./...
+
+# What calls the vendor's library, against a small one in C that writes down how it is
+# called. Needs a C compiler.
+test-abi:
+	@command -v cc >/dev/null || { echo "make test-abi needs a C compiler: there is no cc"; exit 1; }
+	QUILL_ABI=1 $(GO) test -count=1 ./recipes/dl/... ./lower/synapse/syn ./runtime/hpu/syn
+	$(GO) vet -tags nohpu ./recipes/dl/... ./lower/synapse/syn ./runtime/hpu/syn
+	GOOS=darwin GOARCH=arm64 $(GO) vet ./recipes/dl/... ./lower/synapse/syn ./runtime/hpu/syn
 
 # Compiles a small trained Inkling for four ranks and lets it answer.
 demo: build

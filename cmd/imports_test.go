@@ -27,7 +27,7 @@ var rules = map[string][]string{
 	"recipes/dump":          {"recipes"},
 	"recipes/store":         {"recipes"},
 	"recipes/dl":            {},
-	"recipes/dl/dltest":     {},
+	"recipes/dl/dltest":     {"recipes/dl"},
 
 	"ir/ops":            {},
 	"ir/internal/opgen": {"ir/ops"},
@@ -107,4 +107,12 @@ func checkImport(t *testing.T, name, imp string, allowed []string) {
 			t.Errorf("%s imports %s, which only %v may", name, imp, users)
 		}
 	}
+}
+
+// With the tag nohpu nothing needs the dynamic linker.
+func TestNoLoader(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "-tags", "nohpu", "quill/...").Output()
+	require.NoError(t, err)
+	require.Contains(t, string(out), "quill/recipes/dl\n")
+	require.NotContains(t, string(out), "purego")
 }

@@ -12,6 +12,7 @@ import (
 // open loads a library. Its symbols do not serve others: that is how the vendor's own
 // users load it, and all its references must resolve now rather than in a step.
 func open(name string) (uintptr, error) {
+	defer Lock()() // the loader keeps what is wrong for each thread
 	return purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_LOCAL)
 }
 

@@ -127,7 +127,7 @@ var results = [...]struct{ name, means, help string }{
 	13: {"hcclNumResults", "a number that is no result", ""},
 	14: {"hcclStreamError", "the stream failed", ""},
 	15: {"hcclSynapseTerminated", "the library has ended", "the process must be started again"},
-	16: {"hcclPortDown", "a port of the network is down", "hl-smi -n ports shows them"},
+	16: {"hcclPortDown", "a port of the network is down", "look at the links of the cards"},
 }
 
 // Name is the C name of a result, "" if it has none that is public.
@@ -162,6 +162,6 @@ func (r Result) Help() string {
 
 // UniqueID is an hcclUniqueId, which rank 0 makes and all ranks of a communicator get.
 type UniqueID struct {
-	Internal [1024]byte
-	Length   uint64
+	Internal [1024]byte `c:"internal"`
+	Length   uint64     `c:"length"`
 }

@@ -5,6 +5,7 @@ package devicetest
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -352,7 +353,7 @@ func Run(t *testing.T, s Subject) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, ranks := range []int{1, 2, 3} {
-				c.test(t, &s, ranks)
+				t.Run(fmt.Sprintf("ranks=%d", ranks), func(t *testing.T) { c.test(t, &s, ranks) })
 			}
 		})
 	}

@@ -105,7 +105,6 @@ var loaded struct {
 
 func loadOnce(t testing.TB) *dl.Library {
 	loaded.Do(func() {
-		os.Setenv("GC_KERNEL_PATH", os.Getenv("QUILL_SYNAPSE"))
 		loaded.lib, loaded.err = dl.OpenSynapse("")
 	})
 	require.NoError(t, loaded.err)

@@ -23,9 +23,6 @@ type Graph struct {
 // Build makes the graph of a recipe, which must be legal for the profile. Errors name
 // recipe, node, GUID, operands and the model op; then there is no graph.
 func (c *Compiler) Build(r *recipes.Recipe, p *target.Profile) (*Graph, error) {
-	if err := r.Check(); err != nil {
-		return nil, err
-	}
 	if err := p.CheckRecipe(r); err != nil {
 		return nil, err
 	}
@@ -168,8 +165,8 @@ func (b *builder) tensor(i int) error {
 
 // typeNumber is the number of a tensor's type in the C interface.
 func typeNumber(p *target.Profile, t *recipes.Tensor) (uint32, error) {
-	if len(t.Dims) > maxDims {
-		return 0, fmt.Errorf("tensor %s has %d dims, more than the %d of a geometry", t.Name, len(t.Dims), maxDims)
+	if len(t.Dims) < 1 || len(t.Dims) > maxDims {
+		return 0, fmt.Errorf("tensor %s has %d dims, want 1 to %d", t.Name, len(t.Dims), maxDims)
 	}
 	i := slices.IndexFunc(p.Types, func(x target.Type) bool { return x.Suffix == t.DType.String() })
 	if i < 0 {

@@ -92,22 +92,22 @@ type LaunchTensor struct {
 
 // retrieved is what a recipe says of a persistent tensor (synRetrievedLaunchTensorInfo).
 type retrieved struct {
-	name        [maxName]byte `c:"tensorName"`
-	id          uint64        `c:"tensorId"` // filled by the caller
-	kind        uint32        `c:"tensorType"`
-	dtype       uint32        `c:"tensorDataType"`
-	dims        uint32        `c:"tensorDims"`
-	_           uint32
-	maxSize     [maxDims]uint64 `c:"tensorMaxSize"`
-	minSize     [maxDims]uint64 `c:"tensorMinSize"`
-	permutation [maxDims]uint8  `c:"tensorPermutation"`
-	_           [3]uint8
-	section     uint32 `c:"tensorSectionId"`
-	offset      uint64 `c:"tensorOffsetInSection"`
-	isInput     uint8  `c:"isInput"`
-	_           [3]uint8
-	reserved    [10]uint32 `c:"reserved"`
-	_           uint32
+	name    [maxName]byte `c:"tensorName"`
+	id      uint64        `c:"tensorId"` // filled by the caller
+	kind    uint32        `c:"tensorType"`
+	dtype   uint32        `c:"tensorDataType"`
+	dims    uint32        `c:"tensorDims"`
+	_       uint32
+	maxSize [maxDims]uint64 `c:"tensorMaxSize"`
+	_       [maxDims]uint64 `c:"tensorMinSize"`
+	_       [maxDims]uint8  `c:"tensorPermutation"`
+	_       [3]uint8
+	section uint32 `c:"tensorSectionId"`
+	offset  uint64 `c:"tensorOffsetInSection"`
+	isInput uint8  `c:"isInput"`
+	_       [3]uint8
+	_       [10]uint32 `c:"reserved"`
+	_       uint32
 }
 
 // Info is what the driver tells of a device (synDeviceInfoV2); sizes in bytes.
@@ -125,7 +125,7 @@ type Info struct {
 	Type     uint32 `c:"deviceType"` // 4 is a Gaudi 2
 	Index    uint8  `c:"deviceIndex"`
 	_        [7]uint8
-	reserved uint64 `c:"reserved"`
+	_        uint64 `c:"reserved"`
 }
 
 type (

@@ -1,0 +1,23 @@
+package dl
+
+import "reflect"
+
+// For tests of the C interface.
+var (
+	Tables             = []reflect.Type{reflect.TypeFor[said](), reflect.TypeFor[base]()}
+	RecipeAttributeIDs = recipeAttributes
+)
+
+const BriefSize = briefSize
+
+// NewLibrary is a library of made-up symbols, which cannot be called.
+func NewLibrary(name, logs string, symbols ...string) *Library {
+	return &Library{name: name, logs: markLogs(logs), lookup: func(s string) uintptr {
+		for i, have := range symbols {
+			if s == have {
+				return uintptr(i + 1)
+			}
+		}
+		return 0
+	}}
+}
