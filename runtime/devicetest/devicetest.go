@@ -5,6 +5,7 @@ package devicetest
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -264,33 +265,50 @@ type device struct {
 func (f *fixture) open(t testing.TB, s *Subject) *device {
 	d := &device{fixture: f, Device: s.Open(t, f.bundle, f.model, f.b, f.set)}
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
-	for i := range f.set.Plans {
-		p := &f.set.Plans[i]
-		r, err := d.Bind(p, f.recipe)
-		require.NoError(t, err)
+	require.NoError(t, d.bind())
+	require.NoError(t, d.load(t.Context()))
+	return d
+}
+
+// bind binds all plans.
+func (d *device) bind() error {
+	for i := range d.set.Plans {
+		p := &d.set.Plans[i]
+		r, err := d.Bind(p, d.recipe)
+		if err != nil {
+			return err
+		}
 		d.replays = append(d.replays, r)
+		var in [2][]byte
 		for j := range p.Inputs {
-			mem, err := r.Stage(p.Inputs[j].Offset, p.Inputs[j].Bytes())
-			require.NoError(t, err)
-			if j == 0 {
-				d.x[i] = mem
-			} else {
-				d.order[i] = mem
+			if in[j], err = r.Stage(p.Inputs[j].Offset, p.Inputs[j].Bytes()); err != nil {
+				return err
 			}
 		}
-		d.out[i], err = r.Fetch(p.Outputs[0].Offset, p.Outputs[0].Bytes())
-		require.NoError(t, err)
+		if i != carried {
+			d.x[i], d.order[i] = in[0], in[1]
+		}
+		if d.out[i], err = r.Fetch(p.Outputs[0].Offset, p.Outputs[0].Bytes()); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// load loads the weights.
+func (d *device) load(ctx context.Context) error {
 	if self, ok := d.Device.(runtime.SelfLoading); ok {
-		require.NoError(t, self.LoadWeights(t.Context(), nil))
-		return d
+		return self.LoadWeights(ctx, nil)
 	}
-	for rank := range f.ranks {
-		require.NoError(t, runtime.LoadRank(t.Context(), f.b, f.set, f.model, rank, func(offset int64, data []byte) error {
+	for rank := range d.ranks {
+		err := runtime.LoadRank(ctx, d.b, d.set, d.model, rank, func(offset int64, data []byte) error {
 			return d.Write(rank, recipes.Weights, offset, data)
-		}, nil))
+		}, nil)
+		if err != nil {
+			return err
+		}
 	}
-	return d
+	return nil
 }
 
 func (f *fixture) recipe(h recipes.Hash) *recipes.Recipe { return f.b.Recipes[h] }
@@ -535,4 +553,65 @@ func testClosed(t *testing.T, s *Subject, ranks int) {
 	for _, r := range d.replays {
 		require.ErrorContains(t, r.Run(t.Context()), "closed")
 	}
+}
+
+// Work is something for a device that may fail to do: its results are right, or there
+// is an error.
+type Work struct {
+	Bundle, Model string // paths
+	Compiled      *recipes.Bundle
+	Set           *recipes.Set
+
+	f *fixture
+}
+
+// ErrWrong says that results of Work are wrong.
+var ErrWrong = errors.New("a result is wrong")
+
+// workSteps are how many steps Work has.
+const workSteps = 40
+
+// NewWork makes work for a number of ranks.
+func NewWork(t testing.TB, s Subject, ranks int) *Work {
+	f := newFixture(t, &s, ranks)
+	return &Work{f.bundle, f.model, f.b, f.set, f}
+}
+
+// Job is Work on one device.
+type Job struct{ d *device }
+
+// On gives the work to a device.
+func (w *Work) On(dev runtime.Device) *Job { return &Job{&device{fixture: w.f, Device: dev}} }
+
+// Do binds all plans, loads the weights and works. The first error ends it.
+func (j *Job) Do(ctx context.Context) error {
+	if err := j.d.bind(); err != nil {
+		return err
+	}
+	if err := j.d.load(ctx); err != nil {
+		return err
+	}
+	return j.d.work(ctx)
+}
+
+// Again works on a device that was started anew since Do, which has bound plans and
+// loaded weights then.
+func (j *Job) Again(ctx context.Context) error { return j.d.work(ctx) }
+
+func (d *device) work(ctx context.Context) error {
+	var l law
+	for n := range workSteps {
+		plan, x, order := n%2, inputs(n), orders[n%len(orders)]
+		d.put(plan, x, order)
+		if err := d.replays[plan].Run(ctx); err != nil {
+			return fmt.Errorf("step %d: %w", n, err)
+		}
+		z, got := l.step(d.ranks, x, order), floats(d.out[plan])
+		for i := range got {
+			if want := z[i%cells] * float32(i/cells+1); got[i] != want {
+				return fmt.Errorf("step %d: %w: element %d is %v, want %v", n, ErrWrong, i, got[i], want)
+			}
+		}
+	}
+	return nil
 }

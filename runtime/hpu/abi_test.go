@@ -4,13 +4,14 @@ package hpu
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,6 +44,7 @@ func TestMain(m *testing.M) {
 type simulated struct {
 	library, dir string
 	env          []string
+	started      atomic.Int64 // processes of ranks
 }
 
 // simulate skips the test unless it runs for make test-abi.
@@ -58,6 +60,7 @@ func simulate(t testing.TB, faults string, more ...string) *simulated {
 
 // command starts the test binary as a rank.
 func (s *simulated) command() *exec.Cmd {
+	s.started.Add(1)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), append(s.env, asRank+"=1")...)
 	return cmd
@@ -127,17 +130,33 @@ func subject(s *simulated) devicetest.Subject {
 func TestDevice(t *testing.T) {
 	s := simulate(t, "")
 	devicetest.Run(t, subject(s))
-	s.noLeaks(t)
+	s.noLeaks(t, int(s.started.Load()))
 }
 
-// noLeaks reads the accounts of all processes: what each had when it ended.
-func (s *simulated) noLeaks(t testing.TB) {
+// account is what a process had when it ended.
+type account struct {
+	PID       int   `json:"pid"`
+	Destroyed bool  `json:"destroyed"`
+	Module    int   `json:"module"` // −1 for none
+	Bytes     int64 `json:"device_bytes"`
+	Mapped    int   `json:"host_mapped"`
+	Streams   int   `json:"streams"`
+	Events    int   `json:"events"`
+	Recipes   int   `json:"recipes"`
+	Graphs    int   `json:"graphs"`
+	Comms     int   `json:"comms"`
+}
+
+// noLeaks checks the accounts of all processes, which were as many.
+func (s *simulated) noLeaks(t testing.TB, processes int) {
 	files, err := filepath.Glob(filepath.Join(s.dir, "account-*"))
 	require.NoError(t, err)
-	require.NotEmpty(t, files)
+	require.Len(t, files, processes)
 	for _, f := range files {
 		data, err := os.ReadFile(f)
 		require.NoError(t, err)
-		t.Log(strings.TrimSpace(string(data)))
+		var a account
+		require.NoError(t, json.Unmarshal(data, &a))
+		require.Equal(t, account{PID: a.PID, Destroyed: true, Module: -1}, a)
 	}
 }

@@ -56,6 +56,7 @@ type member struct {
 	rank  int
 	cmd   *exec.Cmd
 	conn  *conn
+	done  bool          // it has replied to the present request
 	ended chan struct{} // closed when the process is gone
 	err   error         // how it ended, from then on
 }
@@ -112,6 +113,22 @@ func (g *Group) Ranks() int { return g.b.Manifest.Deployment.TensorParallel }
 // start starts all ranks, gives each its card, and joins them. If one fails none is
 // left.
 func (g *Group) start(ctx context.Context) error {
+	err := g.join(ctx)
+	if err != nil && g.lost == nil {
+		_ = g.stop() // less than err
+		g.lost = err
+	}
+	return err
+}
+
+// stop lets all ranks release their cards and end.
+func (g *Group) stop() error {
+	err := g.do(context.Background(), &request{what: "close", kind: askClose, limit: g.opt.Patience, fixed: true, last: true})
+	g.end(abortLimit)
+	return err
+}
+
+func (g *Group) join(ctx context.Context) error {
 	g.lost = nil
 	g.members = nil
 	n := g.Ranks()
@@ -211,6 +228,7 @@ type request struct {
 	limit time.Duration // for the replies, or between reports of progress
 	to    []*member     // nil is all
 	fixed bool          // it cannot be cancelled on the way
+	last  bool          // ranks end when they have replied
 
 	body     func(rank int) ([]byte, error)    // nil is nothing
 	reply    func(rank int, body []byte) error // what a rank replied; may be nil
@@ -242,6 +260,7 @@ func (g *Group) do(ctx context.Context, r *request) error {
 				return fmt.Errorf("%s: rank %d: %w", r.what, m.rank, err)
 			}
 		}
+		m.done = false
 		if err := m.conn.send(r.kind, body); err != nil {
 			return g.lose(r.what, fmt.Errorf("rank %d: %w", m.rank, m.why(err)))
 		}
@@ -262,9 +281,12 @@ func (g *Group) wait(ctx context.Context, r *request, left int) error {
 	for left > 0 {
 		select {
 		case rep := <-g.replies:
+			m := g.members[rep.rank]
 			switch {
+			case rep.err != nil && r.last && m.done:
+				continue
 			case rep.err != nil:
-				return g.lose(r.what, errors.Join(failed, fmt.Errorf("rank %d: %w", rep.rank, g.members[rep.rank].why(rep.err))))
+				return g.lose(r.what, errors.Join(failed, fmt.Errorf("rank %d: %w", rep.rank, m.why(rep.err))))
 			case rep.kind == sayProgress:
 				if p, err := parse[progress](rep.body); err == nil && r.progress != nil {
 					r.progress(rep.rank, p)
@@ -287,6 +309,7 @@ func (g *Group) wait(ctx context.Context, r *request, left int) error {
 					failed = fmt.Errorf("rank %d: %w", rep.rank, err)
 				}
 			}
+			m.done = true
 			left--
 		case <-g.timer.C:
 			return g.lose(r.what, errors.Join(failed, fmt.Errorf("%d of %d ranks did not answer within %v", left, len(g.members), limit)))
@@ -381,8 +404,7 @@ func (g *Group) Close() error {
 	}
 	var err error
 	if g.lost == nil {
-		err = g.do(context.Background(), &request{what: "close", kind: askClose, limit: g.opt.Patience, fixed: true})
-		g.end(abortLimit)
+		err = g.stop()
 	}
 	g.closed = true
 	return errors.Join(err, g.shared.close())
@@ -397,8 +419,7 @@ func (g *Group) Restart(ctx context.Context, progress func(done, total int64)) e
 		return fmt.Errorf("restart: group of ranks is %w", runtime.ErrClosed)
 	}
 	if g.lost == nil {
-		_ = g.do(ctx, &request{what: "close", kind: askClose, limit: g.opt.Patience, fixed: true})
-		g.end(abortLimit)
+		_ = g.stop() // what was wrong is over
 	}
 	// The system may still be taking the cards from the ranks that ended.
 	g.patience = g.opt.Patience

@@ -30,7 +30,7 @@ func Serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer mem.close()
+	// The memory stays mapped until the process ends, as does the goroutine that uses it.
 	// What a step calls is best left on one thread.
 	goruntime.LockOSThread()
 	r := &rank{conn: c, shared: mem, asked: make(chan packet)}
