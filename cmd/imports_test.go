@@ -26,6 +26,7 @@ var rules = map[string][]string{
 	"recipes/target/header": {},
 	"recipes/dump":          {"recipes"},
 	"recipes/store":         {"recipes"},
+	"recipes/native":        {},
 
 	"ir/ops":            {},
 	"ir/internal/opgen": {"ir/ops"},
