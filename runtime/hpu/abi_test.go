@@ -52,8 +52,8 @@ func simulate(t testing.TB, faults string, more ...string) *simulated {
 	if os.Getenv("QUILL_ABI") == "" {
 		t.Skip("needs the simulated library: make test-abi")
 	}
-	s := &simulated{library: os.Getenv("QUILL_SYNAPSE"), dir: t.TempDir()}
-	require.NotEmpty(t, s.library, "QUILL_SYNAPSE: the simulated library")
+	s := &simulated{library: os.Getenv("QUILL_ABI_LIB"), dir: t.TempDir()}
+	require.NotEmpty(t, s.library, "QUILL_ABI_LIB: the simulated library")
 	s.env = append(more, "SIMSYNAPSE_DIR="+s.dir, "SIMSYNAPSE_FAULTS="+faults, "SIMSYNAPSE_DRAM=67108864", "SIMSYNAPSE_LAG=100us", "GC_KERNEL_PATH="+s.library)
 	return s
 }
@@ -108,7 +108,7 @@ var loaded struct {
 
 func loadOnce(t testing.TB) *dl.Library {
 	loaded.Do(func() {
-		loaded.lib, loaded.err = dl.OpenSynapse("")
+		loaded.lib, loaded.err = dl.OpenSynapse(os.Getenv("QUILL_ABI_LIB"))
 	})
 	require.NoError(t, loaded.err)
 	return loaded.lib
