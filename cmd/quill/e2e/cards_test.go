@@ -1,0 +1,152 @@
+//go:build linux && amd64
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"quill/lower/synapse/syn"
+	"quill/recipes"
+	"quill/recipes/dl"
+	"quill/recipes/target"
+	"quill/runtime"
+	"quill/runtime/hpu"
+)
+
+// asRank makes the test binary the process of a rank.
+const asRank = "QUILL_TEST_RANK"
+
+func init() {
+	if os.Getenv(asRank) == "" {
+		return
+	}
+	if err := hpu.Serve(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// simulated is the library that simulates cards. The test is skipped unless make
+// test-abi runs it.
+func simulated(t testing.TB) string {
+	if os.Getenv("QUILL_ABI") == "" {
+		t.Skip("needs the simulated library: make test-abi")
+	}
+	path := os.Getenv("QUILL_ABI_LIB")
+	require.NotEmpty(t, path, "QUILL_ABI_LIB: the simulated library")
+	return path
+}
+
+// native compiles the recipes of a bundle with the library.
+func native(t testing.TB, library string, b *recipes.Bundle) {
+	lib, err := dl.OpenSynapse(library)
+	require.NoError(t, err)
+	c, err := syn.Load(lib)
+	require.NoError(t, err)
+	version, err := c.Version()
+	require.NoError(t, err)
+	profile, err := target.Load(target.Default)
+	require.NoError(t, err)
+	b.Native = &recipes.Native{Driver: version, Recipes: make(map[recipes.Hash]recipes.NativeRecipe)}
+	path := filepath.Join(t.TempDir(), "recipe")
+	for h, r := range b.Recipes {
+		g, err := c.Build(r, profile)
+		require.NoError(t, err)
+		x, err := g.Compile(h.String())
+		require.NoError(t, err)
+		require.NoError(t, x.Serialize(path))
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		b.Native.Recipes[h], err = recipes.PackNative(data, 0, 0)
+		require.NoError(t, err)
+		require.NoError(t, errors.Join(x.Destroy(), g.Destroy()))
+	}
+}
+
+// onCards opens a bundle on simulated cards.
+func onCards(t testing.TB, library, bundle, model string) *runtime.Session {
+	dir := t.TempDir()
+	s, err := runtime.Open(t.Context(), bundle, runtime.Options{
+		Model: model,
+		NewDevice: func(b *recipes.Bundle, set *recipes.Set) (runtime.Device, error) {
+			return hpu.New(t.Context(), hpu.Options{
+				Bundle: bundle, Model: model, Library: library, Log: os.Stderr,
+				Command: func() *exec.Cmd {
+					cmd := exec.Command(os.Args[0])
+					cmd.Env = append(os.Environ(), asRank+"=1", "SIMSYNAPSE_DIR="+dir, "SIMSYNAPSE_LAG=0s")
+					return cmd
+				},
+			}, b, set)
+		},
+	})
+	require.NoError(t, err)
+	return s
+}
+
+// Cards compute what the CPU does, bit for bit, in every bucket, and what is expected.
+func TestCardsAreTheHost(t *testing.T) {
+	library := simulated(t)
+	for _, m := range []string{"nano-small", "nano-big"} {
+		for _, tp := range []int{1, 2, 8} {
+			for _, precision := range []string{"f32", "bf16"} {
+				d := nano(m, tp, 8, precision)
+				if m == "nano-big" && tp == 8 {
+					d.tp = 4 // what its heads can be divided by
+				}
+				d.more += "moe: gather\n"
+				d.maxBatched = 64
+				d.buckets = "prefill q=16,64 c=0,4,32\ndecode b=1 n=8,32\ndecode b=4 n=32,128\n"
+				t.Run(d.String(), func(t *testing.T) { cardsAreTheHost(t, library, m, d) })
+			}
+		}
+	}
+}
+
+func cardsAreTheHost(t *testing.T, library, model string, d deployment) {
+	b, err := d.compile(t.Context())
+	require.NoError(t, err)
+	native(t, library, b)
+	path := filepath.Join(t.TempDir(), "cards.quill")
+	require.NoError(t, recipes.WriteBundle(t.Context(), path, b))
+	cpu, err := runtime.Open(t.Context(), path, runtime.Options{Model: d.model})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, cpu.Close()) }()
+	cards := onCards(t, library, path, d.model)
+	defer func() { require.NoError(t, cards.Close()) }()
+
+	g := goldenOf(t, model, 200)
+	score := func(s *runtime.Session, opt runtime.ScoreOptions) (rows [][]float32) {
+		require.NoError(t, s.Score(t.Context(), g.tokens, opt, func(_ int, logits []float32) error {
+			rows = append(rows, slices.Clone(logits))
+			return nil
+		}))
+		return rows
+	}
+	for i, opt := range []runtime.ScoreOptions{
+		{Chunk: 64, DecodeFrom: 200},
+		{Chunk: 16, DecodeFrom: 40},
+		{Chunk: 24, DecodeFrom: 72, NoiseSeqs: 3},
+	} {
+		want, have := score(cpu, opt), score(cards, opt)
+		sameBits(t, want, have, fmt.Sprintf("cards, %+v", opt))
+		if d.precision == "f32" && i == 0 {
+			record(t, "cards, f32 logits", farthestRow(g.logits, have), f32Bound)
+		}
+	}
+	c := cards.Info().Counters
+	for _, bucket := range b.Sets[0].Info.Plans {
+		require.NotZero(t, c.Used[bucket], "bucket %v was not used", bucket)
+	}
+	require.Zero(t, c.Misses)
+	require.Zero(t, c.Compiles)
+}
