@@ -164,51 +164,53 @@ func TestCompiling(t *testing.T) {
 		name string
 		draw func(s *sketch)
 		want Status
+		log  string // what the log says
 	}{
-		{"a sum", add, Success},
-		{"nothing", func(*sketch) {}, Success},
-		{"no persistent result", func(s *sketch) { ok(t, second(s.node("neg_fwd_f32", hs{s.in(0, 0, "x", 8)}, hs{s.temp("y", 8)}))) }, Success},
-		{"an input that nothing makes", func(s *sketch) { ok(t, second(s.node("neg_fwd_f32", hs{s.temp("x", 8)}, hs{s.in(0, 0, "y", 8)}))) }, Fail},
+		{"a sum", add, Success, ""},
+		{"nothing", func(*sketch) {}, Success, ""},
+		{"no persistent result", func(s *sketch) { ok(t, second(s.node("neg_fwd_f32", hs{s.in(0, 0, "x", 8)}, hs{s.temp("y", 8)}))) }, Success, ""},
+		{"an input that nothing makes", func(s *sketch) { ok(t, second(s.node("neg_fwd_f32", hs{s.temp("x", 8)}, hs{s.in(0, 0, "y", 8)}))) }, Fail, "reads x before it is written"},
 		{"a product that does not fit", func(s *sketch) {
 			ok(t, second(s.node("gemm", hs{s.in(0, 0, "a", 8, 4), s.in(0, 0, "b", 2, 9)}, hs{s.in(0, 0, "y", 2, 4)})))
-		}, Fail},
+		}, Fail, "gemm"},
 		{"a product without parameters", func(s *sketch) {
 			ok(t, second(s.node("gemm", hs{s.in(0, 0, "a", 8, 4), s.in(0, 0, "b", 2, 8)}, hs{s.in(0, 0, "y", 2, 4)})))
-		}, Success},
+		}, Success, ""},
 		{"a product with one of them", func(s *sketch) {
 			ok(t, second(s.node("gemm", hs{s.in(0, 0, "a", 4, 8), s.in(0, 0, "b", 2, 8)}, hs{s.in(0, 0, "y", 2, 4)}, 1)))
-		}, Success},
+		}, Success, ""},
 		{"a tensor without a type", func(s *sketch) {
 			x := got(l.TensorHandleCreate(s.graph, 0, "x"))
 			ok(t, l.TensorSetGeometry(x, []uint64{8}, 1, 1))
 			ok(t, l.TensorAssignToSection(x, got(l.SectionCreate(s.graph)), 0))
 			ok(t, second(s.node("neg_fwd_f32", hs{x}, hs{s.in(0, 0, "y", 8)})))
-		}, Fail},
+		}, Fail, "has no data type"},
 		{"nodes that wait for each other", func(s *sketch) {
 			a := got(s.node("neg_fwd_f32", hs{s.in(0, 0, "x", 8)}, hs{s.in(0, 0, "y", 8)}))
 			b := got(s.node("neg_fwd_f32", hs{s.in(0, 0, "v", 8)}, hs{s.in(0, 0, "w", 8)}))
 			ok(t, l.NodeDependencySet(s.graph, []uint64{a}, []uint64{b}))
 			ok(t, l.NodeDependencySet(s.graph, []uint64{b}, []uint64{a}))
-		}, Fail},
+		}, Fail, "waits for itself"},
 		{"nodes in the order of reading", func(s *sketch) {
 			y := s.temp("y", 8)
 			ok(t, second(s.node("neg_fwd_f32", hs{y}, hs{s.in(0, 0, "z", 8)})))
 			ok(t, second(s.node("neg_fwd_f32", hs{s.in(0, 0, "x", 8)}, hs{y})))
-		}, Success},
-		{"a read and a write of the same bytes in no order", func(s *sketch) { race(s, false) }, Fail},
-		{"a read, then a write of the same bytes", func(s *sketch) { race(s, true) }, Success},
+		}, Success, ""},
+		{"a read and a write of the same bytes in no order", func(s *sketch) { race(s, false) }, Fail, "a path from node"},
+		{"a read, then a write of the same bytes", func(s *sketch) { race(s, true) }, Success, ""},
 		{"writes of bytes that overlap", func(s *sketch) {
 			section := got(l.SectionCreate(s.graph))
 			x := s.in(0, 0, "x", 8)
 			ok(t, second(s.node("neg_fwd_f32", hs{x}, hs{s.in(section, 0, "y", 8)})))
 			ok(t, second(s.node("exp_fwd_f32", hs{x}, hs{s.in(section, 16, "z", 8)})))
-		}, Fail},
+		}, Fail, "a path from node"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newSketch(t, l)
 			c.draw(s)
 			r, st := s.compile()
 			require.Equal(t, c.want.String(), st.String(), l.LastError())
+			require.Contains(t, l.LastError(), c.log)
 			_, st = s.compile()
 			is(t, Fail, st)
 			if c.want == Success {

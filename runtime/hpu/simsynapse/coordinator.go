@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -53,25 +54,26 @@ type coordinator struct {
 	sums     *host.Reducer
 }
 
-// startCoordinator makes a unique id: where to meet, and what to say there.
-func startCoordinator(address string) ([]byte, error) {
+// startCoordinator makes a unique id: where to meet, and what to say there. Closing the
+// listener ends what nobody has joined.
+func startCoordinator(address string) ([]byte, net.Listener, error) {
 	if address == "" {
 		address = "127.0.0.1:0"
 	}
 	sums, err := host.NewReducer()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	ln, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c := &coordinator{listener: ln, sums: sums}
 	if address == "127.0.0.1:0" {
 		_, _ = rand.Read(c.token[:]) // never fails
 	}
 	go c.serve()
-	return append([]byte(ln.Addr().String()+" "), c.token[:]...), nil
+	return append([]byte(ln.Addr().String()+" "), c.token[:]...), ln, nil
 }
 
 func (c *coordinator) serve() {
@@ -149,7 +151,8 @@ func (c *coordinator) round() error {
 		}
 		return errRefused
 	}
-	for _, conn := range c.conns {
+	// Rank 0, whose process this is as a rule, may be the first to end it.
+	for _, conn := range slices.Backward(c.conns) {
 		if err := answer(conn, out); err != nil {
 			return err
 		}

@@ -65,10 +65,11 @@ const HCCLVersion = 2604
 // process.
 func (l *Library) UniqueID() ([]byte, Result) {
 	return callHCCL(l, "hcclGetUniqueId", nil, func() ([]byte, Result) {
-		id, err := startCoordinator(l.config.CommID)
+		id, ln, err := startCoordinator(l.config.CommID)
 		if err != nil {
 			return nil, l.refusedHCCL(HCCLSocketError, "coordinator: %v", err)
 		}
+		l.meetings = append(l.meetings, ln)
 		return id, HCCLSuccess
 	})
 }

@@ -21,6 +21,7 @@ package simsynapse
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -59,6 +60,7 @@ type Library struct {
 	streams     map[Handle]*stream
 	events      map[Handle]*event
 	comms       map[Handle]*comm
+	meetings    []net.Listener // of coordinators
 }
 
 // New makes a library that is not initialized.
@@ -224,6 +226,10 @@ func (l *Library) Destroy() Status {
 		if l.device != nil {
 			l.releaseDevice()
 		}
+		for _, m := range l.meetings {
+			m.Close()
+		}
+		l.meetings = nil
 		l.clear()
 		l.initialized = false
 		l.lost.Store(int32(Success))
