@@ -40,6 +40,13 @@ func logFolder() string {
 	return ""
 }
 
+// MarkLogs gives a function for the last lines of errors that are written from now on to the
+// logs in a folder, "" if there are none: for who watches another process.
+func MarkLogs(folder string) (tail func() string) {
+	m := markLogs(folder)
+	return m.tail
+}
+
 func markLogs(folder string) logMark {
 	m := logMark{folder: folder, sizes: map[string]int64{}}
 	for _, f := range m.files() {
