@@ -98,7 +98,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if want == 0 {
 		return
 	}
-	if n := lines(text, `quill: `) - lines(text, `quill: (note|compiling|loading weights|packing weights|checking weights|scoring positions|checking the store): `); n != 1 {
+	if n := lines(text, `quill: `) - lines(text, `quill: (note|compiling|native recipes|loading weights|packing weights|checking weights|scoring positions|checking the store): `); n != 1 {
 		ts.Fatalf("%d errors, want 1", n)
 	}
 	if ts.ReadFile("stdout") != "" {

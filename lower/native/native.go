@@ -14,6 +14,7 @@
 package native
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,21 +75,11 @@ type Compiler struct {
 // Open asks the vendor's library who it is, in a process. Everything that is wrong with
 // the installation is in the error.
 func Open(ctx context.Context, opt Options) (*Compiler, error) {
-	if opt.Jobs < 1 {
-		opt.Jobs = 1
+	c, err := newCompiler(opt)
+	if err != nil {
+		return nil, err
 	}
-	if opt.Deadline <= 0 {
-		opt.Deadline = DefaultDeadline
-	}
-	if opt.Program == nil {
-		self, err := os.Executable()
-		if err != nil {
-			return nil, fmt.Errorf("which program this is: %w", err)
-		}
-		opt.Program = func() *exec.Cmd { return exec.Command(self, WorkerCommand) }
-	}
-	c := &Compiler{opt: opt}
-	err := errors.Join(c.library(ctx), syn.CheckKernels())
+	err = errors.Join(c.library(ctx), syn.CheckKernels())
 	if err == nil {
 		err = c.with.environment(os.Environ())
 	}
@@ -102,12 +93,34 @@ func Open(ctx context.Context, opt Options) (*Compiler, error) {
 	return c, nil
 }
 
+// Driver is the version of the vendor's software that is installed. Of the options only
+// Synapse, Profile, Deadline and Program count.
+func Driver(ctx context.Context, opt Options) (string, error) {
+	c, err := newCompiler(opt)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	err = c.library(ctx)
+	return c.with.driver, err
+}
+
+func newCompiler(opt Options) (*Compiler, error) {
+	opt.Jobs = max(opt.Jobs, 1)
+	opt.Deadline = cmp.Or(opt.Deadline, DefaultDeadline)
+	if opt.Program == nil {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("which program this is: %w", err)
+		}
+		opt.Program = func() *exec.Cmd { return exec.Command(self, WorkerCommand) }
+	}
+	dir, err := os.MkdirTemp("", "quill-native-")
+	return &Compiler{opt: opt, dir: dir}, err
+}
+
 // library loads the library in a process, and identifies it.
 func (c *Compiler) library(ctx context.Context) error {
-	var err error
-	if c.dir, err = os.MkdirTemp("", "quill-native-"); err != nil {
-		return err
-	}
 	p, err := c.start(ctx, 0)
 	if err != nil {
 		return err
@@ -119,14 +132,7 @@ func (c *Compiler) library(ctx context.Context) error {
 }
 
 // Close removes what processes left.
-func (c *Compiler) Close() {
-	if c.dir != "" {
-		_ = os.RemoveAll(c.dir) // it is in the system's folder for such
-	}
-}
-
-// Driver is the version of the vendor's software.
-func (c *Compiler) Driver() string { return c.with.driver }
+func (c *Compiler) Close() { _ = os.RemoveAll(c.dir) } // it is in the system's folder for such
 
 // Compile makes the native recipes of a bundle. An error is that of ctx, a
 // [FailedError], or one for which no recipe is to blame; what was made until then is in

@@ -87,10 +87,10 @@ func (fakeBackend) Compile(r *recipes.Recipe, _ *target.Profile, out string) (wo
 		}
 		os.Exit(3)
 	case kind == "garbage":
-		_, err = os.NewFile(answersFile, "answers").WriteString("\x05\x00\x00\x00hello")
+		_, _ = os.NewFile(answersFile, "answers").WriteString("\x05\x00\x00\x00hello")
 		select {}
 	case kind == "long":
-		_, err = os.NewFile(answersFile, "answers").WriteString("\xff\xff\xff\xff")
+		_, _ = os.NewFile(answersFile, "answers").WriteString("\xff\xff\xff\xff")
 		select {}
 	case kind == "silent":
 		return 1, 1, nil

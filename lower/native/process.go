@@ -100,7 +100,7 @@ func (p *process) run(cmd *exec.Cmd) error {
 	if cmd.Env == nil {
 		cmd.Env = os.Environ()
 	}
-	cmd.Env = append(cmd.Env, logsVariable+"="+p.logs())
+	cmd.Env = append(cmd.Env, logsVariable+"="+p.logs(), askedVariable+"=1")
 	if os.Getenv("GOTRACEBACK") == "" {
 		cmd.Env = append(cmd.Env, "GOTRACEBACK=none") // what crashes is the library
 	}

@@ -19,6 +19,9 @@ import (
 // WorkerCommand is the argument with which this program is a process that compiles.
 const WorkerCommand = "native-worker"
 
+// askedVariable tells a process that somebody asks it: the files could be any otherwise.
+const askedVariable = "QUILL_NATIVE_ASKED"
+
 // Files of requests and answers in a process; the standard output belongs to the library.
 const (
 	requestsFile = 3
@@ -38,12 +41,10 @@ type Backend interface {
 // Serve answers requests until there are no more, which ends the process even in the
 // middle of a compile: whoever asked is gone. It returns if nobody ever asks.
 func Serve(b Backend) error {
-	in, out := os.NewFile(requestsFile, "requests"), os.NewFile(answersFile, "answers")
-	for _, f := range []*os.File{in, out} {
-		if _, err := f.Stat(); err != nil {
-			return errors.New("nobody asks this process: quill compile --native starts it; with a recipe's file it compiles that one")
-		}
+	if os.Getenv(askedVariable) == "" {
+		return errors.New("nobody asks this process: quill compile --native starts it; with a recipe's file it compiles that one")
 	}
+	in, out := os.NewFile(requestsFile, "requests"), os.NewFile(answersFile, "answers")
 	requests := make(chan request)
 	go func() {
 		for {
