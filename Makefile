@@ -8,7 +8,7 @@ FUZZTIME    ?= 30s
 
 export CGO_ENABLED := 0
 
-.PHONY: build test demo soak fuzz bugs lint generate bench clean
+.PHONY: build test test-abi demo soak fuzz bugs lint generate bench clean
 
 build:
 	@mkdir -p bin
@@ -17,6 +17,14 @@ build:
 test: build
 	$(GO) vet ./...
 	$(GO) test -timeout 45m ./...
+
+# What is proved over the C interface of Synapse, against a library that simulates it. That
+# one needs a C compiler, which nothing else here does.
+test-abi:
+	@command -v $(or $(CC),cc) >/dev/null || { echo "make test-abi needs a C compiler, and there is no $(or $(CC),cc): name one with CC="; exit 1; }
+	@mkdir -p $(OUT)
+	CGO_ENABLED=1 $(GO) build -buildmode=c-shared -o $(OUT)/libsimsynapse.so ./runtime/hpu/simsynapse/lib
+	QUILL_ABI=1 QUILL_ABI_LIB=$(abspath $(OUT)/libsimsynapse.so) $(GO) test -count=1 ./runtime/hpu/...
 
 # Compiles a small trained Inkling for four ranks and lets it answer.
 demo: build

@@ -28,6 +28,7 @@ var rules = map[string][]string{
 	"recipes/store":         {"recipes"},
 	"recipes/dl":            {},
 	"recipes/dl/dltest":     {},
+	"recipes/native":        {},
 
 	"ir/ops":            {},
 	"ir/internal/opgen": {"ir/ops"},
@@ -52,6 +53,10 @@ var rules = map[string][]string{
 	"runtime/host/kern/internal/gen": {},
 	"runtime":                        {"recipes", "runtime/host"},
 
+	// Test tools, which nothing else imports.
+	"runtime/hpu/simsynapse":     {"recipes", "recipes/native", "recipes/target/header", "runtime/host"},
+	"runtime/hpu/simsynapse/lib": {"runtime/hpu/simsynapse"},
+
 	"cmd/quill":     {"..."},
 	"cmd/quill/e2e": {"..."},
 }
@@ -63,7 +68,7 @@ var external = map[string][]string{
 	"github.com/dave/jennifer":         {"ir/internal/opgen"},
 	"github.com/ebitengine/purego":     {"recipes/dl"},
 	"github.com/goccy/go-yaml":         {"lower"},
-	"github.com/gofrs/flock":           {"recipes/store"},
+	"github.com/gofrs/flock":           {"recipes/store", "runtime/hpu/simsynapse"},
 	"github.com/spf13/cobra":           {"cmd/quill"},
 	"github.com/spf13/pflag":           {"cmd/quill"},
 	"github.com/vbauerster/mpb":        {"cmd/quill"},

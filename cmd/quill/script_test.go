@@ -21,6 +21,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"quill/recipes"
+	"quill/recipes/native"
 	"quill/recipes/safetensors"
 	"quill/recipes/store"
 )
@@ -69,17 +70,18 @@ func TestScripts(t *testing.T) {
 			)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"exits":     exits,
-			"code":      codeOf,
-			"json":      checkJSON,
-			"greedy":    greedy,
-			"chatcase":  chatCase,
-			"breakckpt": breakCheckpoint,
-			"tensor":    writeTensor,
-			"close":     closeTo,
-			"empty":     isEmpty,
-			"sameplans": samePlansOf,
-			"fillcache": fillCache,
+			"exits":        exits,
+			"code":         codeOf,
+			"json":         checkJSON,
+			"greedy":       greedy,
+			"chatcase":     chatCase,
+			"breakckpt":    breakCheckpoint,
+			"tensor":       writeTensor,
+			"close":        closeTo,
+			"empty":        isEmpty,
+			"nativerecipe": nativeRecipe,
+			"sameplans":    samePlansOf,
+			"fillcache":    fillCache,
 		},
 	})
 }
@@ -428,4 +430,37 @@ func overlap(b []byte) []byte {
 		}
 	}
 	return b
+}
+
+// nativeRecipe writes a recipe as Synapse does. With a number, it writes that many bytes
+// of it only, or changes the byte so far from the end if it is negative.
+func nativeRecipe(ts *testscript.TestScript, _ bool, args []string) {
+	r := &native.Recipe{
+		Major: 1, Minor: 26, Name: "layer", Execution: make([]byte, 32), Patching: make([]byte, 16), ProgramData: []byte("kernels"),
+		Blobs:    []native.Blob{{Kind: native.ExecutionBlob, Size: 16}, {Kind: native.ExecutionBlob, Size: 16, Offset: 16}, {Kind: native.PatchingBlob, Size: 16}},
+		Programs: [][]uint64{{0, 2}, {1}},
+		ArcJobs:  []native.ArcJob{{Engine: 1, Static: native.Commands{Bytes: []byte("abc")}}, {Engine: 1, Dynamic: native.Commands{Bytes: []byte("de")}}},
+		Tensors: []native.Tensor{
+			{Name: "x", Section: 4, Size: 1024, DType: 2, Rank: 2, Sizes: [12]uint64{64, 8}, IsInput: 1},
+			{Name: "y", Section: 5, Offset: 128, Size: 2048, DType: 4, Rank: 2, Sizes: [12]uint64{64, 8}},
+			{Name: "odd", Section: 5, Size: 8, DType: 7, Rank: 13, Sizes: [12]uint64{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
+		},
+		ConstSections: []native.ConstSection{{Size: 3, Section: 6, HasData: true, Data: []byte("abc")}},
+		PatchPoints:   []native.PatchPoint{{Type: native.DoubleWord, Section: 4}, {Type: native.SyncObject}, {Type: native.DoubleWord, Section: 4}},
+		Nodes:         []native.NodeProgram{{Blobs: []uint32{1, 0}}, {Blobs: []uint32{2, 1}}},
+		Sections:      6, Workspaces: []uint64{256, 7, 128},
+		Conf: []native.Conf{{ID: native.ConfDeviceType, Value: 4}, {ID: native.ConfCompileTime, Value: 1700000000}},
+	}
+	data, err := r.Encode()
+	ts.Check(err)
+	if len(args) > 1 {
+		n, err := strconv.Atoi(args[1])
+		ts.Check(err)
+		if n < 0 {
+			data[len(data)+n]++
+		} else {
+			data = data[:n]
+		}
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), data, 0o666))
 }

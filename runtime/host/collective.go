@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"quill/recipes"
 	"quill/recipes/dtype"
@@ -21,22 +22,17 @@ func (d *Device) Collective(ctx context.Context, c *recipes.Collective) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case c.Kind == recipes.AllGather:
-		for to := range d.ranks {
-			y := d.arena(to, c.Out, out)
-			for from := range d.ranks {
-				copy(y[int64(from)*in:], d.arena(from, c.In, in))
-			}
+	for r := range d.ranks {
+		d.ins[r], d.outs[r] = d.arena(r, c.In, in), d.arena(r, c.Out, out)
+	}
+	if c.Kind == recipes.AllReduce {
+		d.reducer.sum(c.DType, d.outs, d.ins)
+		return nil
+	}
+	for _, y := range d.outs {
+		for from, x := range d.ins {
+			copy(y[int64(from)*in:], x)
 		}
-	case len(d.ranks) == 1:
-		copy(d.arena(0, c.Out, out), d.arena(0, c.In, in)) // a sum of one is its bits
-	case c.DType == dtype.I32:
-		reduceRanks(d, c, kern.Kernels.AddI32)
-	case c.DType == dtype.BF16:
-		d.reduceBF16(c)
-	default:
-		reduceRanks(d, c, kern.Kernels.Add)
 	}
 	return nil
 }
@@ -88,44 +84,95 @@ func (d *Device) arena(r int, at, bytes int64) []byte {
 	return d.ranks[r].buffers[recipes.Arena][at : at+bytes]
 }
 
+// Reducer adds what ranks have as an all_reduce of [Device.Collective] does, for ranks
+// that are not of one device. It is for one goroutine at a time.
+type Reducer struct {
+	kernels kern.Kernels
+	// acc is the accumulator; wide holds a rank's widened values, then the rounded sums.
+	acc, wide []byte
+}
+
+// NewReducer makes a reducer with the kernels that New would choose.
+func NewReducer() (*Reducer, error) {
+	kernels, err := kern.FromEnv()
+	if err != nil {
+		return nil, err
+	}
+	return newReducer(kernels), nil
+}
+
+func newReducer(k kern.Kernels) *Reducer {
+	return &Reducer{k, alloc(4 * chunk), alloc(4 * chunk)}
+}
+
+// Sum adds the ranks' ins, in that order, to every one of outs: bf16, f32 or i32, all of
+// one size, aligned to elements. Outs may be the ins.
+func (r *Reducer) Sum(t dtype.Type, outs, ins [][]byte) error {
+	if t != dtype.F32 && t != dtype.BF16 && t != dtype.I32 {
+		return fmt.Errorf("a sum of type %v, want bf16, f32 or i32", t)
+	}
+	for _, b := range slices.Concat(outs, ins) {
+		if len(b) != len(ins[0]) || len(b)%t.Size() != 0 {
+			return fmt.Errorf("a sum of %d bytes and of %d, want equal multiples of %d", len(ins[0]), len(b), t.Size())
+		}
+	}
+	r.sum(t, outs, ins)
+	return nil
+}
+
+func (r *Reducer) sum(t dtype.Type, outs, ins [][]byte) {
+	switch {
+	case len(ins) == 1: // a sum of one is its bits
+		for _, y := range outs {
+			copy(y, ins[0])
+		}
+	case t == dtype.I32:
+		reduceRanks(r, outs, ins, kern.Kernels.AddI32)
+	case t == dtype.BF16:
+		r.bf16(outs, ins)
+	default:
+		reduceRanks(r, outs, ins, kern.Kernels.Add)
+	}
+}
+
 // reduceRanks adds f32 or i32 a chunk at a time. A chunk is read on all ranks
 // before it is written on any, which makes the reduction in place safe.
-func reduceRanks[T number](d *Device, c *recipes.Collective, add func(k kern.Kernels, y, a, b []T)) {
-	acc := as[T](d.acc)
-	for at := int64(0); at < c.Count; at += chunk {
-		n := min(chunk, c.Count-at)
-		y := acc[:n]
-		for r := range d.ranks {
-			x := as[T](d.arena(r, c.In+4*at, 4*n))
-			if r == 0 {
+func reduceRanks[T number](r *Reducer, outs, ins [][]byte, add func(k kern.Kernels, y, a, b []T)) {
+	acc := as[T](r.acc)
+	for at, end := 0, len(ins[0]); at < end; at += 4 * chunk {
+		to := min(at+4*chunk, end)
+		y := acc[:(to-at)/4]
+		for k, in := range ins {
+			if x := as[T](in[at:to]); k == 0 {
 				copy(y, x)
 			} else {
-				add(d.kernels, y, y, x)
+				add(r.kernels, y, y, x)
 			}
 		}
-		for r := range d.ranks {
-			copy(as[T](d.arena(r, c.Out+4*at, 4*n)), y)
+		for _, out := range outs {
+			copy(as[T](out[at:to]), y)
 		}
 	}
 }
 
-// reduceBF16 is reduceRanks for bf16.
-func (d *Device) reduceBF16(c *recipes.Collective) {
-	for at := int64(0); at < c.Count; at += chunk {
-		n := min(chunk, c.Count-at)
-		y, wide, half := as[float32](d.acc)[:n], as[float32](d.result)[:n], as[uint16](d.result)[:n]
-		for r := range d.ranks {
-			x := as[uint16](d.arena(r, c.In+2*at, 2*n))
-			if r == 0 {
-				d.kernels.Widen(y, x)
+// bf16 is reduceRanks for bf16.
+func (r *Reducer) bf16(outs, ins [][]byte) {
+	for at, end := 0, len(ins[0]); at < end; at += 2 * chunk {
+		to := min(at+2*chunk, end)
+		n := (to - at) / 2
+		y, wide, half := as[float32](r.acc)[:n], as[float32](r.wide)[:n], as[uint16](r.wide)[:n]
+		for k, in := range ins {
+			x := as[uint16](in[at:to])
+			if k == 0 {
+				r.kernels.Widen(y, x)
 				continue
 			}
-			d.kernels.Widen(wide, x)
-			d.kernels.Add(y, y, wide)
+			r.kernels.Widen(wide, x)
+			r.kernels.Add(y, y, wide)
 		}
-		d.kernels.Narrow(half, y)
-		for r := range d.ranks {
-			copy(as[uint16](d.arena(r, c.Out+2*at, 2*n)), half)
+		r.kernels.Narrow(half, y)
+		for _, out := range outs {
+			copy(as[uint16](out[at:to]), half)
 		}
 	}
 }

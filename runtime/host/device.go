@@ -19,6 +19,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"unsafe"
 
 	"quill/recipes"
 	"quill/runtime/host/kern"
@@ -56,6 +57,9 @@ type Options struct {
 	// buffer of the device: spans sorted by offset that do not overlap. What no
 	// span covers cannot be bound.
 	Weights func(rank int) []Span
+	// Memory returns the zeroed memory of one rank's buffer, which must stay until the
+	// device is closed and begin at a multiple of 64; nil is memory of Go.
+	Memory func(rank int, b recipes.Buffer, bytes int64) ([]byte, error)
 	// ReadAhead asks the system for the weights of experts as soon as they are
 	// chosen, which pays where mapped weights exceed the memory.
 	ReadAhead bool
@@ -80,15 +84,15 @@ type Device struct {
 	ahead   bool
 	crew    *crew
 
-	mu     sync.Mutex // held while anything executes or memory is resized
-	closed bool
-	launch *Launch // that executes
-	work   func(*thread)
-	trace  *Trace
-	tables map[string][]*byte // of weights, by their bytes
-	// acc is the accumulator of a reduction; result holds a rank's widened
-	// values, then the rounded sums.
-	acc, result []byte
+	mu      sync.Mutex // held while anything executes or memory is resized
+	closed  bool
+	launch  *Launch // that executes
+	work    func(*thread)
+	trace   *Trace
+	tables  map[string][]*byte // of weights, by their bytes
+	reducer *Reducer
+	// ins and outs are, by rank, the ranges of the collective that executes.
+	ins, outs [][]byte
 }
 
 // rank is the memory of one rank.
@@ -122,8 +126,9 @@ func New(o Options) (*Device, error) {
 		unfused: o.Unfused,
 		ahead:   o.ReadAhead,
 		tables:  make(map[string][]*byte),
-		acc:     alloc(4 * chunk),
-		result:  alloc(4 * chunk),
+		reducer: newReducer(kernels),
+		ins:     make([][]byte, o.Ranks),
+		outs:    make([][]byte, o.Ranks),
 	}
 	for r := range d.ranks {
 		if err := d.ranks[r].make(r, &o, sizes); err != nil {
@@ -166,7 +171,11 @@ func (k *rank) make(r int, o *Options, sizes map[recipes.Buffer]int64) error {
 		if b == recipes.Weights && o.Weights != nil {
 			continue
 		}
-		k.buffers[b] = alloc(n)
+		m, err := o.memory(r, b, n)
+		if err != nil {
+			return fmt.Errorf("buffer %s of %d bytes: %w", b, n, err)
+		}
+		k.buffers[b] = m
 	}
 	if o.Weights == nil {
 		k.weights = []Span{{Data: k.buffers[recipes.Weights]}}
@@ -184,6 +193,18 @@ func (k *rank) make(r int, o *Options, sizes map[recipes.Buffer]int64) error {
 		return fmt.Errorf("weights spans end at byte %d of %d", end, size)
 	}
 	return nil
+}
+
+// memory allocates one buffer.
+func (o *Options) memory(r int, b recipes.Buffer, n int64) ([]byte, error) {
+	if o.Memory == nil || n == 0 {
+		return alloc(n), nil
+	}
+	m, err := o.Memory(r, b, n)
+	if err == nil && (int64(len(m)) != n || uintptr(unsafe.Pointer(unsafe.SliceData(m)))%alignment != 0) {
+		err = fmt.Errorf("the caller's memory has %d bytes, or does not begin at a multiple of %d", len(m), alignment)
+	}
+	return m, err
 }
 
 // span finds the memory of n bytes of the weights, nil if they are not all in
