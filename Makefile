@@ -25,6 +25,7 @@ test-abi:
 	@mkdir -p $(OUT)
 	CGO_ENABLED=1 $(GO) build -buildmode=c-shared -o $(OUT)/libsimsynapse.so ./runtime/hpu/simsynapse/lib
 	QUILL_ABI=1 QUILL_ABI_LIB=$(abspath $(OUT)/libsimsynapse.so) $(GO) test -count=1 ./runtime/hpu/...
+	QUILL_ABI=1 QUILL_ABI_LIB=$(abspath $(OUT)/libsimsynapse.so) $(GO) test -count=1 -run ABI ./cmd/quill
 
 # Compiles a small trained Inkling for four ranks and lets it answer.
 demo: build

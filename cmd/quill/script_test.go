@@ -53,13 +53,16 @@ func (w withCache) Run() int {
 // TestScripts runs testdata/script. Beside the commands of testscript there
 // are those below; models/ has the checkpoints of the repository, and format-1.quill is a
 // bundle of that format.
-func TestScripts(t *testing.T) {
+func TestScripts(t *testing.T) { testscript.Run(t, scripts(t, "testdata/script")) }
+
+// scripts runs those of a folder.
+func scripts(t *testing.T, dir string) testscript.Params {
 	models, err := filepath.Abs("../../testdata")
 	if err != nil {
 		t.Fatal(err)
 	}
-	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
+	return testscript.Params{
+		Dir:                 dir,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
@@ -83,7 +86,7 @@ func TestScripts(t *testing.T) {
 			"sameplans":    samePlansOf,
 			"fillcache":    fillCache,
 		},
-	})
+	}
 }
 
 // exits CODE PROGRAM ARGS… runs a program that must end with that code. A

@@ -101,7 +101,7 @@ const (
 
 // command compiles one recipe. Settings of the compiler are in the report.
 func (c *Compiler) command(folder string) string {
-	words := []string{"quill", WorkerCommand, filepath.Join(folder, recipeFile), "--profile", filepath.Join(folder, profileFile), "-o", os.DevNull}
+	words := []string{"quill", WorkerCommand, filepath.Join(folder, recipeFile), "--profile", filepath.Join(folder, profileFile)}
 	if c.opt.Synapse != "" {
 		words = append(words, "--synapse", c.opt.Synapse)
 	}

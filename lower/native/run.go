@@ -94,10 +94,11 @@ type run struct {
 	step Step
 }
 
-// all compiles all jobs, several at once. Those that killed their process are tried again
-// with no other beside them: it may have been the others that took the memory.
+// all compiles all jobs, several at once. Those that killed their process are tried again,
+// each in a new one with no other beside it: it may have been others that took the memory,
+// or spoiled the process before.
 func (r *run) all(ctx context.Context) error {
-	if err := r.pass(ctx, r.jobs, r.opt.Jobs); err != nil {
+	if err := r.pass(ctx, r.jobs, r.opt.Jobs, false); err != nil {
 		return err
 	}
 	var killers []*job
@@ -106,7 +107,7 @@ func (r *run) all(ctx context.Context) error {
 			killers = append(killers, x)
 		}
 	}
-	if err := r.pass(ctx, killers, 1); err != nil {
+	if err := r.pass(ctx, killers, 1, true); err != nil {
 		return err
 	}
 	failed := slices.DeleteFunc(slices.Clone(r.jobs), func(x *job) bool { return x.err == nil })
@@ -116,9 +117,9 @@ func (r *run) all(ctx context.Context) error {
 	return r.failed(failed)
 }
 
-// pass tries jobs. What is wrong with a job is kept with it; an error is that of ctx, or
-// that no process can be started.
-func (r *run) pass(ctx context.Context, jobs []*job, processes int) error {
+// pass tries jobs, each in a fresh process if that is asked for. What is wrong with a job
+// is kept with it; an error is that of ctx, or that no process can be started.
+func (r *run) pass(ctx context.Context, jobs []*job, processes int, fresh bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64
@@ -134,6 +135,9 @@ func (r *run) pass(ctx context.Context, jobs []*job, processes int) error {
 				}
 				if err := w.one(ctx, jobs[i]); err != nil {
 					cancel(err)
+				}
+				if fresh {
+					w.close()
 				}
 			}
 		})
@@ -152,6 +156,7 @@ type worker struct {
 func (w *worker) close() {
 	if w.process != nil {
 		w.process.close()
+		w.process = nil
 	}
 }
 
@@ -191,7 +196,6 @@ func (w *worker) ready(ctx context.Context) (*process, error) {
 		return w.process, nil
 	}
 	w.close()
-	w.process = nil
 	p, err := w.start(ctx, int(w.started.Add(1)))
 	if err == nil {
 		w.process = p

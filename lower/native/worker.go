@@ -89,26 +89,29 @@ func (s *server) answer(q *request) *answer {
 }
 
 // Vendor is the vendor's library.
-type Vendor struct{ compiler *syn.Compiler }
+type Vendor struct {
+	lib      *dl.Library
+	compiler *syn.Compiler
+}
 
 // Load loads the library and initialises it.
 func (v *Vendor) Load(synapse string) (driver string, files []string, err error) {
-	lib, err := dl.OpenSynapse(synapse)
-	if err != nil {
+	if v.lib, err = dl.OpenSynapse(synapse); err != nil {
 		return "", nil, err
 	}
-	if v.compiler, err = syn.Load(lib); err != nil {
+	if v.compiler, err = syn.Load(v.lib); err != nil {
 		return "", nil, err
 	}
 	if driver, err = v.compiler.Version(); err != nil {
 		return "", nil, err
 	}
-	files, err = loadedWith(lib.String())
+	files, err = loadedWith(v.lib.String())
 	return driver, files, err
 }
 
 // Compile makes the graph of a recipe, compiles it and writes the result.
 func (v *Vendor) Compile(r *recipes.Recipe, p *target.Profile, out string) (workspace, programs int64, err error) {
+	v.lib.MarkLogs() // errors of other recipes are none of this one
 	g, err := v.compiler.Build(r, p)
 	if err != nil {
 		return 0, 0, err
