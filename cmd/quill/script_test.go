@@ -85,6 +85,7 @@ func scripts(t *testing.T, dir string) testscript.Params {
 			"nativerecipe": nativeRecipe,
 			"sameplans":    samePlansOf,
 			"fillcache":    fillCache,
+			"addnative":    addNative,
 		},
 	}
 }
