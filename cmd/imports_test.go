@@ -40,6 +40,7 @@ var rules = map[string][]string{
 	"lower/synapse":     {"ir", "ir/ops", "recipes"},
 	"lower/synapse/syn": {"recipes", "recipes/dl"},
 	"lower/buckets":     {"recipes"},
+	"lower/native":      {"recipes", "recipes/dl", "recipes/dump", "recipes/store", "lower/synapse/syn"},
 	"lower":             {"ir", "ir/ops", "ir/inkling", "passes", "recipes", "recipes/store", "lower/buckets", "lower/synapse"},
 
 	// The serving path cannot compile.

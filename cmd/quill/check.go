@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +23,7 @@ type checkOptions struct {
 	bundle     string
 	deployment string
 	model      string
+	synapse    string
 	json       bool
 }
 
@@ -33,7 +35,8 @@ func newCheck() *cobra.Command {
 		Long: `Read a bundle, verify all of it, and compare it with what this quill would compile:
 by itself, with a deployment (--against) and with a model directory (--model), of which
 config.json and the headers of the checkpoint are read, but no weights. Nothing is
-compiled, so what only compiling would show is not found.
+compiled, so what only compiling would show is not found. Native recipes are unpacked,
+and compared with the version of the vendor's software, if it is installed.
 
 The state is the worst of all findings, and the exit code:
 
@@ -55,12 +58,12 @@ command that rebuilds the bundle is shown.`,
 		Args: oneArg("BUNDLE.quill"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.bundle = args[0]
-			for _, name := range []string{"against", "model"} {
+			for _, name := range []string{"against", "model", "synapse"} {
 				if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
 					return usagef("--%s is empty", name)
 				}
 			}
-			v, err := o.verdict()
+			v, err := o.verdict(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -77,6 +80,7 @@ command that rebuilds the bundle is shown.`,
 	}
 	cmd.Flags().StringVar(&o.deployment, "against", "", "deployment that the bundle should be for")
 	cmd.Flags().StringVar(&o.model, "model", "", "directory of the checkpoint that it should serve (default: its weights are not looked at, its config.json is where the deployment says)")
+	cmd.Flags().StringVar(&o.synapse, "synapse", "", "path of libSynapse.so, whose version native recipes are compared with (default: $QUILL_SYNAPSE, or what the dynamic linker finds)")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print as JSON")
 	return cmd
 }
@@ -89,6 +93,8 @@ type verdict struct {
 	Quill    string      `json:"quill"`   // this one
 	Against  []string    `json:"against"` // what the bundle was compared with
 	Findings []finding   `json:"findings"`
+	Notes    []string    `json:"notes"` // what does not change the state
+	native   bool        // the bundle has native recipes
 }
 
 type finding struct {
@@ -98,8 +104,8 @@ type finding struct {
 }
 
 // verdict judges the bundle.
-func (o *checkOptions) verdict() (*verdict, error) {
-	v := &verdict{Bundle: o.bundle, Quill: lower.Version, Against: []string{"quill " + lower.Version}, Findings: []finding{}}
+func (o *checkOptions) verdict(ctx context.Context) (*verdict, error) {
+	v := &verdict{Bundle: o.bundle, Quill: lower.Version, Against: []string{"quill " + lower.Version}, Findings: []finding{}, Notes: []string{}}
 	var d *lower.Deployment
 	if o.deployment != "" {
 		var err error
@@ -120,7 +126,11 @@ func (o *checkOptions) verdict() (*verdict, error) {
 	if err != nil {
 		return nil, err
 	}
+	v.native = b.Native != nil
 	v.add(o, found)
+	if err := v.judgeNative(ctx, o, b); err != nil {
+		return nil, err
+	}
 	if o.model != "" {
 		v.Against = append(v.Against, o.model)
 		if found, err = judgeModel(b, o.model); err != nil {
@@ -149,7 +159,7 @@ func ofVersion(e *recipes.VersionError) lower.Finding {
 // add adds findings, the worst first, with the command that rebuilds.
 func (v *verdict) add(o *checkOptions, found []lower.Finding) {
 	for _, f := range found {
-		v.Findings = append(v.Findings, finding{f, o.rebuild(&f)})
+		v.Findings = append(v.Findings, finding{f, o.rebuild(&f, v.native)})
 		v.State = max(v.State, f.State)
 	}
 	slices.SortStableFunc(v.Findings, func(a, b finding) int { return cmp.Compare(b.State, a.State) })
@@ -163,7 +173,7 @@ const tensorPrefix = "checkpoint "
 
 // rebuild is the command that compiles the bundle again; another checkpoint does not
 // need one.
-func (o *checkOptions) rebuild(f *lower.Finding) string {
+func (o *checkOptions) rebuild(f *lower.Finding, native bool) string {
 	if strings.HasPrefix(f.What, tensorPrefix) {
 		return ""
 	}
@@ -171,7 +181,11 @@ func (o *checkOptions) rebuild(f *lower.Finding) string {
 	if o.deployment != "" {
 		deployment = shellQuote(o.deployment)
 	}
-	return fmt.Sprintf("quill compile %s -o %s", deployment, shellQuote(o.bundle))
+	command := fmt.Sprintf("quill compile %s -o %s", deployment, shellQuote(o.bundle))
+	if native {
+		command += " --native"
+	}
+	return command
 }
 
 var shellSafe = regexp.MustCompile(`^[\w./=,:@%+][\w./=,:@%+-]*$`)
@@ -238,6 +252,9 @@ func (v *verdict) print(w io.Writer) error {
 			break
 		}
 		fmt.Fprintf(&text, "  %s: %v\n    the bundle: %s\n    %s: %s\n    %s\n", printable(f.What), f.State, printable(f.Bundle), f.Against, printable(f.Other), printable(f.Why))
+	}
+	for _, n := range v.Notes {
+		fmt.Fprintf(&text, "  note: %s\n", n)
 	}
 	for _, f := range v.Findings {
 		if rebuild == "" {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,6 +43,14 @@ share, until the next time: quill cache says more of it. So a compile that was
 interrupted goes on where it was, and one for which only some of what a bucket depends
 on has changed compiles it anew. Bundles are the same bytes with the store or without it.
 
+With --native the vendor's compiler, libSynapse.so, makes every recipe in the form that
+cards load, which the bundle then holds too. No card is needed, but the vendor's
+software is, and GC_KERNEL_PATH must name its kernel libraries. Each recipe is compiled
+in a process of its own kind, so one that makes the compiler crash, hang or run out of
+memory costs that recipe: all others are compiled, and at the end it is said which
+failed and why, with a folder for each that reproduces it; then no bundle is written.
+What was compiled is kept for the next time, as buckets are.
+
 The flags about passes are for finding out what the compiler does, and which
 rewrite breaks something. --report says what the compiler made, a summary by family
 of phases and what each pass did: ops, launches, collectives, breaks by reason, masks,
@@ -52,7 +61,7 @@ seconds, such as the small ones under testdata.`,
 		Example: examples(
 			"quill compile chat.yaml",
 			"quill compile chat.yaml --jobs 8 --keep-going --events json 2>events.jsonl",
-			"quill compile chat.yaml -o /srv/bundles/chat.quill --json 2>/dev/null",
+			"quill compile chat.yaml --native --native-jobs 4 --native-deadline 20m",
 			"quill compile chat.yaml --report chat.json && jq '.sets[].buckets[] | select(.launches > 90) | .name' chat.json",
 		),
 		Args: oneArg("DEPLOY.yaml"),
@@ -136,13 +145,20 @@ type made struct {
 	Plans      int      `json:"plans"`
 	Kept       int      `json:"kept"` // plans that the store had
 	Recipes    int      `json:"recipes"`
+	Native     int      `json:"native"`      // native recipes
+	NativeKept int      `json:"native_kept"` // of them, what the store had
+	Driver     string   `json:"driver"`      // that compiled them, "" if there are none
 	Bytes      int64    `json:"bytes"`
 	Seconds    float64  `json:"seconds"`
 }
 
 func (m *made) String() string {
+	made := count(m.Recipes, "recipe")
+	if m.Native > 0 {
+		made += fmt.Sprintf(" (native for driver %s)", m.Driver)
+	}
 	return fmt.Sprintf("%s: %s (%s), %s, %s, %s, %.1f s", m.Bundle, count(m.Buckets, "bucket"), strings.Join(m.Precisions, " and "),
-		count(m.Plans, "plan"), count(m.Recipes, "recipe"), size(m.Bytes), m.Seconds)
+		count(m.Plans, "plan"), made, size(m.Bytes), m.Seconds)
 }
 
 func compile(ctx context.Context, deployment, out string, stderr io.Writer, opt lower.Options, keep *keeping) (*made, *recipes.Bundle, error) {
@@ -163,6 +179,10 @@ func compile(ctx context.Context, deployment, out string, stderr io.Writer, opt 
 	}
 	keep.open(&opt, stderr)
 	defer keep.store.Close()
+	if err := keep.native.open(ctx, out, stderr, keep); err != nil {
+		return nil, nil, err
+	}
+	defer keep.native.close()
 	b, more, err := build(ctx, d, stderr, opt, keep)
 	if err != nil {
 		return nil, nil, err
@@ -170,14 +190,18 @@ func compile(ctx context.Context, deployment, out string, stderr io.Writer, opt 
 	for _, n := range append(notes, more...) {
 		note(stderr, "%s", n)
 	}
+	fallback, err := keep.native.compile(ctx, b, out, stderr, keep)
+	if err != nil {
+		return nil, nil, err
+	}
 	if err := recipes.WriteBundle(ctx, out, b); err != nil {
 		return nil, nil, err
 	}
 	m, err := describe(out, b, start)
 	if m != nil {
-		m.Kept = keep.last.Kept
+		m.Kept, m.NativeKept = keep.last.Kept, keep.native.last.Kept
 	}
-	return m, b, err
+	return m, b, cmp.Or(fallback, err)
 }
 
 // build compiles under a meter.
@@ -245,6 +269,9 @@ func describe(path string, b *recipes.Bundle, start time.Time) (*made, error) {
 		return nil, err
 	}
 	m := &made{Bundle: path, Target: b.Manifest.Target, Recipes: len(b.Recipes), Bytes: info.Size(), Seconds: time.Since(start).Seconds()}
+	if b.Native != nil {
+		m.Native, m.Driver = len(b.Native.Recipes), b.Native.Driver
+	}
 	for i := range b.Sets {
 		m.Precisions = append(m.Precisions, b.Sets[i].Info.Precision)
 		m.Buckets = max(m.Buckets, len(b.Sets[i].Plans))

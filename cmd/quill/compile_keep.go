@@ -22,6 +22,7 @@ type keeping struct {
 	cache     string
 	none      bool
 	events    string
+	native    natively
 
 	store *store.Store
 	last  lower.Step
@@ -33,6 +34,7 @@ func (k *keeping) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&k.cache, "cache", "", "folder of the store (default: $QUILL_CACHE, or quill in the user's folder of caches)")
 	cmd.Flags().BoolVar(&k.none, "no-cache", false, "compile everything, and keep nothing for the next time")
 	cmd.Flags().StringVar(&k.events, "events", "", "json: one JSON object a bucket on the standard error, instead of progress")
+	k.native.add(cmd)
 }
 
 func (k *keeping) options(cmd *cobra.Command, opt *lower.Options) error {
@@ -49,7 +51,7 @@ func (k *keeping) options(cmd *cobra.Command, opt *lower.Options) error {
 	if opt.Jobs, opt.KeepGoing = k.jobs, k.keepGoing; k.jobs == 0 {
 		opt.Jobs = runtime.GOMAXPROCS(0)
 	}
-	return nil
+	return k.native.check(cmd)
 }
 
 // mostKept bounds the store. What was used least recently is removed beyond it.
@@ -57,7 +59,7 @@ const mostKept = 4 << 30
 
 // open opens the store. Without one everything is compiled, which a note says.
 func (k *keeping) open(opt *lower.Options, stderr io.Writer) {
-	if k.none || opt.Planned != nil {
+	if k.none || opt.Planned != nil && !k.native.on {
 		return
 	}
 	var err error
@@ -101,10 +103,11 @@ func buildID() (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// compileEvent is what --events json writes of a bucket. Fields are only ever added.
+// compileEvent is what --events json writes of a bucket or a native recipe. Fields are only
+// ever added.
 type compileEvent struct {
-	Event   string  `json:"event"` // bucket
-	Bucket  string  `json:"bucket"`
+	Event   string  `json:"event"`  // "bucket" or "native"
+	Bucket  string  `json:"bucket"` // or the recipe
 	Done    int     `json:"done"`
 	Total   int     `json:"total"`
 	Kept    int     `json:"kept"`
@@ -113,7 +116,11 @@ type compileEvent struct {
 }
 
 func (k *keeping) event(w io.Writer, s lower.Step) {
-	line, err := json.Marshal(compileEvent{"bucket", s.What, s.Done, s.Total, s.Kept, s.Running, s.Took.Seconds()})
+	compileEvent{"bucket", s.What, s.Done, s.Total, s.Kept, s.Running, s.Took.Seconds()}.write(w)
+}
+
+func (e compileEvent) write(w io.Writer) {
+	line, err := json.Marshal(e)
 	if err == nil { // numbers and texts always are JSON
 		fmt.Fprintf(w, "%s\n", line)
 	}

@@ -26,7 +26,7 @@ of each, --json all.
 
 The exit code is 0 if the bundles are equal, 1 if they differ, and 2 if one cannot be
 read or the command is wrong, as that of diff(1). Compiling the same twice gives equal
-bundles.`,
+bundles, but for native recipes, which hold the time when they were compiled.`,
 		Example: examples(
 			"quill diff old.quill new.quill",
 			"quill diff old.quill new.quill --json | jq '.sets[].recipes[].nodes_by_guid'",
@@ -77,10 +77,12 @@ type bundleDiff struct {
 	Architecture bool          `json:"architecture_differs"`
 	Checkpoint   []fieldChange `json:"checkpoint"` // tensors
 	// Recipes are numbers of distinct ones.
-	OnlyA  int       `json:"recipes_only_in_a"`
-	OnlyB  int       `json:"recipes_only_in_b"`
-	Shared int       `json:"recipes_in_both"`
-	Sets   []setDiff `json:"sets"`
+	OnlyA  int `json:"recipes_only_in_a"`
+	OnlyB  int `json:"recipes_only_in_b"`
+	Shared int `json:"recipes_in_both"`
+	// Native is what compiled the native recipes, and how many differ.
+	Native []fieldChange `json:"native"`
+	Sets   []setDiff     `json:"sets"`
 }
 
 // fieldChange is a value that differs, as text; "" is none.
@@ -133,7 +135,7 @@ func newBundleDiff(nameA, nameB string, a, b *recipes.Bundle) (*bundleDiff, erro
 	d := &bundleDiff{
 		A: nameA, B: nameB, Equal: reflect.DeepEqual(a, b), Manifest: manifest,
 		Architecture: string(a.Architecture) != string(b.Architecture),
-		Checkpoint:   mapDiff(tensorTexts(a.Checkpoint), tensorTexts(b.Checkpoint)), Sets: []setDiff{},
+		Checkpoint:   mapDiff(tensorTexts(a.Checkpoint), tensorTexts(b.Checkpoint)), Native: nativeDiff(a.Native, b.Native), Sets: []setDiff{},
 	}
 	for h := range a.Recipes {
 		if b.Recipes[h] != nil {

@@ -27,6 +27,7 @@ func (d *bundleDiff) print(w io.Writer) error {
 	if d.OnlyA+d.OnlyB > 0 {
 		fmt.Fprintf(&t, "recipes: %d only in a, %d only in b, %d in both\n", d.OnlyA, d.OnlyB, d.Shared)
 	}
+	printFields(&t, "", "native recipes", d.Native, shownFields)
 	for i := range d.Sets {
 		d.Sets[i].print(&t)
 	}

@@ -25,7 +25,7 @@ type dumpOptions struct {
 }
 
 // dumpForms are what --form takes.
-var dumpForms = []string{"text", "qir", "json", "dot"}
+var dumpForms = []string{"text", "qir", "json", "dot", "native"}
 
 func newDump() *cobra.Command {
 	var o dumpOptions
@@ -46,6 +46,9 @@ of their first launch, or one recipe.
                the target's software record and compile. Parameters are bytes, as
                the profile lays them out; quill target says more of profiles.
   --form dot   a picture: dot -Tsvg makes one of it.
+  --form native  what the vendor's compiler made of one recipe (--recipe), as it wrote
+               it, which quill recipe shows. The bundle must have been compiled with
+               --native.
 
 Buckets are called as quill inspect calls them. A recipe is named by the beginning of
 its hash, or of its name and hash as dumps have it; without --bucket it is sought in
@@ -99,6 +102,8 @@ func (o *dumpOptions) check(cmd *cobra.Command) error {
 		return usagef("--precision %q is neither bf16 nor f32", o.precision)
 	case !slices.Contains(dumpForms, o.form):
 		return usagef("--form %q: want %s", o.form, strings.Join(dumpForms, ", "))
+	case o.form == "native" && o.recipe == "":
+		return usagef("--form native is of one recipe: name it with --recipe")
 	case given("profile") && o.form != "json":
 		return usagef("--profile is for --form json")
 	}
@@ -123,6 +128,11 @@ func (o *dumpOptions) run(ctx context.Context, stderr io.Writer) ([]byte, error)
 		return l.Text(), nil
 	case "dot":
 		return l.Dot(), nil
+	case "native":
+		if b.Native == nil {
+			return nil, fmt.Errorf("%s has no native recipes: quill compile --native makes them", o.bundle)
+		}
+		return b.Native.Recipe(l.Entries[0].Hash)
 	case "qir":
 		return o.qir(ctx, b, l, stderr)
 	}

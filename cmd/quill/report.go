@@ -17,6 +17,7 @@ type report struct {
 	// Checkpoint is the number of tensors that a checkpoint has, by part.
 	Checkpoint map[string]int `json:"checkpoint"`
 	Recipes    int            `json:"recipes"` // distinct, of all sets
+	Native     *nativeReport  `json:"native"`  // null if there are none
 	Sets       []setReport    `json:"sets"`
 }
 
@@ -106,7 +107,7 @@ func newReport(path string, size int64, b *recipes.Bundle) *report {
 		Bundle: path, FileBytes: size,
 		Format: b.Manifest.Format, Quill: b.Manifest.Quill, Target: b.Manifest.Target, Model: b.Manifest.Model, Deployment: b.Manifest.Deployment,
 		Costs: b.Manifest.Costs, Compiled: b.Manifest.Compiled,
-		Checkpoint: map[string]int{}, Recipes: len(b.Recipes),
+		Checkpoint: map[string]int{}, Recipes: len(b.Recipes), Native: newNativeReport(b.Native),
 	}
 	for _, t := range b.Checkpoint {
 		part := t.Part

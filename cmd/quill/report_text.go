@@ -31,6 +31,7 @@ func (r *report) print(w io.Writer, bucket string) error {
 	fmt.Fprintf(t, "params\t%s\n", strings.Join(r.Compiled.Params, " "))
 	fmt.Fprintf(t, "costs\trow %d, pad %d, block %d, key %d\n", r.Costs.Row, r.Costs.Pad, r.Costs.Block, r.Costs.Key)
 	fmt.Fprintf(t, "recipes\t%d\n", r.Recipes)
+	fmt.Fprintf(t, "native\t%v\n", r.Native)
 	_ = t.Flush() // a Buffer takes everything
 	for i := range r.Sets {
 		r.Sets[i].print(&text)

@@ -42,7 +42,7 @@ bundle of static recipes. Running a bundle compiles nothing.`,
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpCommand(newHelp())
-	root.AddCommand(newCompile(), newPlan(), newPack(), newRun(), newScore(), newBench(), newGenCheckpoint(), newInspect(), newCheck(), newDiff(), newDump(), newRecipe(), newPasses(), newOpt(), newEval(), newBisect(), newDiverge(), newTarget(), newCache(), newDoctor(), newVersion(), newRank())
+	root.AddCommand(newCompile(), newPlan(), newPack(), newRun(), newScore(), newBench(), newGenCheckpoint(), newInspect(), newCheck(), newDiff(), newDump(), newRecipe(), newPasses(), newOpt(), newEval(), newBisect(), newDiverge(), newTarget(), newCache(), newDoctor(), newVersion(), newRank(), newNativeWorker())
 	return root
 }
 

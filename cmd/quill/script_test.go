@@ -53,13 +53,16 @@ func (w withCache) Run() int {
 // TestScripts runs testdata/script. Beside the commands of testscript there
 // are those below; models/ has the checkpoints of the repository, and format-1.quill is a
 // bundle of that format.
-func TestScripts(t *testing.T) {
+func TestScripts(t *testing.T) { testscript.Run(t, scripts(t, "testdata/script")) }
+
+// scripts runs those of a folder.
+func scripts(t *testing.T, dir string) testscript.Params {
 	models, err := filepath.Abs("../../testdata")
 	if err != nil {
 		t.Fatal(err)
 	}
-	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
+	return testscript.Params{
+		Dir:                 dir,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
@@ -82,8 +85,9 @@ func TestScripts(t *testing.T) {
 			"nativerecipe": nativeRecipe,
 			"sameplans":    samePlansOf,
 			"fillcache":    fillCache,
+			"addnative":    addNative,
 		},
-	})
+	}
 }
 
 // exits CODE PROGRAM ARGS… runs a program that must end with that code. A
@@ -100,7 +104,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if want == 0 {
 		return
 	}
-	if n := lines(text, `quill: `) - lines(text, `quill: (note|compiling|loading weights|packing weights|checking weights|scoring positions|checking the store): `); n != 1 {
+	if n := lines(text, `quill: `) - lines(text, `quill: (note|compiling|native recipes|loading weights|packing weights|checking weights|scoring positions|checking the store): `); n != 1 {
 		ts.Fatalf("%d errors, want 1", n)
 	}
 	if ts.ReadFile("stdout") != "" {

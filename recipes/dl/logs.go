@@ -40,6 +40,17 @@ func logFolder() string {
 	return ""
 }
 
+// MarkLogs forgets what the logs hold: errors from now on tell what is written from now
+// on. No other method may be running.
+func (l *Library) MarkLogs() { l.logs = markLogs(l.logs.folder) }
+
+// MarkLogs gives a function for the last lines of errors that are written from now on to the
+// logs in a folder, "" if there are none: for who watches another process.
+func MarkLogs(folder string) (tail func() string) {
+	m := markLogs(folder)
+	return m.tail
+}
+
 func markLogs(folder string) logMark {
 	m := logMark{folder: folder, sizes: map[string]int64{}}
 	for _, f := range m.files() {

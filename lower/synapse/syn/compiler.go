@@ -15,6 +15,10 @@ import (
 	"quill/recipes/dl"
 )
 
+// GraphVersion names how Build makes the graph of a recipe: what was compiled of other
+// graphs is of no use to it. It is raised whenever a recipe's graph becomes another one.
+const GraphVersion = "1 inference"
+
 // Compiler is the library's part that compiles.
 type Compiler struct {
 	lib *dl.Library
