@@ -37,7 +37,7 @@ type card struct {
 	// how far a card is that hangs.
 	marks    []*syn.Event
 	recorded atomic.Int64 // marks of the present run
-	changed  int64        // sections whose address in a launch table was changed, since the start
+	moved    atomic.Int64 // sections whose address in a launch table was changed, since the start
 }
 
 const markEvery = 8
@@ -244,7 +244,7 @@ func (c *card) launch(p *program, bases []uint64) error {
 		for _, e := range s.entries {
 			p.table[e.index].Address = base + e.offset
 		}
-		c.changed++
+		c.moved.Add(1)
 	}
 	return c.stream.Launch(p.recipe, p.table, c.workspace, 0)
 }

@@ -239,11 +239,8 @@ type request struct {
 // it makes an error, and leaves the others little time; a rank that is gone or does
 // not reply in time is the end of all. g.mu is held.
 func (g *Group) do(ctx context.Context, r *request) error {
-	if g.closed {
-		return fmt.Errorf("%s: group of ranks is %w", r.what, runtime.ErrClosed)
-	}
-	if g.lost != nil {
-		return fmt.Errorf("%s: %w", r.what, g.lost)
+	if err := g.alive(r.what); err != nil {
+		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -266,6 +263,17 @@ func (g *Group) do(ctx context.Context, r *request) error {
 		}
 	}
 	return g.wait(ctx, r, len(to))
+}
+
+// alive is an error if there are no ranks.
+func (g *Group) alive(what string) error {
+	if g.closed {
+		return fmt.Errorf("%s: group of ranks is %w", what, runtime.ErrClosed)
+	}
+	if g.lost != nil {
+		return fmt.Errorf("%s: %w", what, g.lost)
+	}
+	return nil
 }
 
 // wait waits for the replies of a request.

@@ -97,7 +97,7 @@ func (r *rank) state() {
 	p := r.shared.place(r.req.Rank)
 	_ = r.conn.sendState(State{
 		Rank: r.req.Rank, Runs: p.runs.Load(), Index: int(p.plan.Load()), Enqueued: int(p.step.Load()),
-		Done: r.card.done(), Waits: p.waits.Load() != 0,
+		Done: r.card.done(), Waits: p.waits.Load() != 0, Moved: r.card.moved.Load(),
 	})
 }
 

@@ -35,6 +35,9 @@ type State struct {
 	Next string `json:"next,omitempty"`
 	// Waits says that the rank has given the card all steps, and waits for it.
 	Waits bool `json:"waits"`
+	// Moved are the sections whose address was changed in a launch table since the rank
+	// was started, −1 if it did not say.
+	Moved int64 `json:"moved"`
 }
 
 // String is the state in words.
@@ -69,10 +72,20 @@ func (e *LostError) Error() string {
 
 func (e *LostError) Unwrap() []error { return []error{runtime.ErrDeviceLost, e.Cause} }
 
+// States asks all ranks what they are at. It waits for a step that runs.
+func (g *Group) States() ([]State, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.alive("states"); err != nil {
+		return nil, err
+	}
+	return g.states(), nil
+}
+
 // placeOf is what a rank left in shared memory.
 func (g *Group) placeOf(rank int) State {
 	p := g.shared.place(rank)
-	s := State{Rank: rank, Runs: p.runs.Load(), Index: int(p.plan.Load()), Enqueued: int(p.step.Load()), Done: -1, Waits: p.waits.Load() != 0}
+	s := State{Rank: rank, Runs: p.runs.Load(), Index: int(p.plan.Load()), Enqueued: int(p.step.Load()), Done: -1, Waits: p.waits.Load() != 0, Moved: -1}
 	g.nameState(&s)
 	return s
 }

@@ -74,12 +74,12 @@ func native(t testing.TB, library string, b *recipes.Bundle) {
 }
 
 // onCards opens a bundle on simulated cards.
-func onCards(t testing.TB, library, bundle, model string) *runtime.Session {
+func onCards(t testing.TB, library, bundle, model string) (s *runtime.Session, g *hpu.Group) {
 	dir := t.TempDir()
 	s, err := runtime.Open(t.Context(), bundle, runtime.Options{
 		Model: model,
-		NewDevice: func(b *recipes.Bundle, set *recipes.Set) (runtime.Device, error) {
-			return hpu.New(t.Context(), hpu.Options{
+		NewDevice: func(b *recipes.Bundle, set *recipes.Set) (_ runtime.Device, err error) {
+			g, err = hpu.New(t.Context(), hpu.Options{
 				Bundle: bundle, Model: model, Library: library, Log: os.Stderr,
 				Command: func() *exec.Cmd {
 					cmd := exec.Command(os.Args[0])
@@ -87,10 +87,18 @@ func onCards(t testing.TB, library, bundle, model string) *runtime.Session {
 					return cmd
 				},
 			}, b, set)
+			return g, err
 		},
 	})
 	require.NoError(t, err)
-	return s
+	return s, g
+}
+
+// moved is how many sections rank 0 has moved in its launch tables.
+func moved(t testing.TB, g *hpu.Group) int64 {
+	states, err := g.States()
+	require.NoError(t, err)
+	return states[0].Moved
 }
 
 // Cards compute what the CPU does, bit for bit, in every bucket, and what is expected.
@@ -121,7 +129,7 @@ func cardsAreTheHost(t *testing.T, library, model string, d deployment) {
 	cpu, err := runtime.Open(t.Context(), path, runtime.Options{Model: d.model})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, cpu.Close()) }()
-	cards := onCards(t, library, path, d.model)
+	cards, group := onCards(t, library, path, d.model)
 	defer func() { require.NoError(t, cards.Close()) }()
 
 	g := goldenOf(t, model, 200)
@@ -142,6 +150,16 @@ func cardsAreTheHost(t *testing.T, library, model string, d deployment) {
 		if d.precision == "f32" && i == 0 {
 			record(t, "cards, f32 logits", farthestRow(g.logits, have), f32Bound)
 		}
+	}
+	if d.tp > 1 {
+		// From launch to launch of a recipe few sections move: weights, keys and values,
+		// conv rows, and what the arena has elsewhere.
+		before := moved(t, group)
+		opt := runtime.ScoreOptions{DecodeFrom: 0}
+		steps := int64(len(score(cards, opt)))
+		perLayer := float64(moved(t, group)-before) / float64(steps*int64(cards.Info().Model.Layers))
+		t.Logf("%.2f sections move a layer and step", perLayer)
+		require.LessOrEqual(t, perLayer, 4.0)
 	}
 	c := cards.Info().Counters
 	for _, bucket := range b.Sets[0].Info.Plans {
