@@ -23,6 +23,10 @@ type Device interface {
 	Read(rank int, b recipes.Buffer, offset int64, data []byte) error
 	// Load prepares a recipe. The recipe must not change afterwards.
 	Load(r *recipes.Recipe) (Program, error)
+	// Made is how many programs were loaded and how often memory was allocated, be it
+	// the device's or the host's, since the device was made. A session compares it with
+	// what it was when Open ended. It may be called at any time.
+	Made() (programs, allocations int64)
 	// Collective executes a collective on all ranks.
 	Collective(ctx context.Context, c *recipes.Collective) error
 	// Close releases everything.

@@ -134,6 +134,7 @@ type simDevice struct {
 	hidden  bool // Bytes is nil, as on a device with memory of its own
 	closed  int
 	loads   int
+	late    int // allocations that steps make
 	block   int
 	window  int // 0 is none
 	blocks  int // usable
@@ -190,6 +191,8 @@ func (d *simDevice) Read(rank int, b recipes.Buffer, offset int64, data []byte) 
 }
 
 func (d *simDevice) Collective(context.Context, *recipes.Collective) error { return nil }
+
+func (d *simDevice) Made() (programs, allocations int64) { return int64(d.loads), int64(d.late) }
 
 func (d *simDevice) Close() error { d.closed++; return nil }
 

@@ -19,6 +19,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"quill/recipes"
 	"quill/runtime/host/kern"
@@ -80,6 +81,8 @@ type Device struct {
 	ahead   bool
 	crew    *crew
 
+	programs, allocations atomic.Int64
+
 	mu     sync.Mutex // held while anything executes or memory is resized
 	closed bool
 	launch *Launch // that executes
@@ -122,11 +125,10 @@ func New(o Options) (*Device, error) {
 		unfused: o.Unfused,
 		ahead:   o.ReadAhead,
 		tables:  make(map[string][]*byte),
-		acc:     alloc(4 * chunk),
-		result:  alloc(4 * chunk),
 	}
+	d.acc, d.result = d.alloc(4*chunk), d.alloc(4*chunk)
 	for r := range d.ranks {
-		if err := d.ranks[r].make(r, &o, sizes); err != nil {
+		if err := d.makeRank(r, &o, sizes); err != nil {
 			return nil, fmt.Errorf("host device: rank %d: %w", r, err)
 		}
 	}
@@ -159,14 +161,21 @@ func (o *Options) check() (map[recipes.Buffer]int64, error) {
 	return sizes, nil
 }
 
-// make allocates the buffers of rank r, or takes its weights from the caller.
-func (k *rank) make(r int, o *Options, sizes map[recipes.Buffer]int64) error {
+// alloc allocates memory of the device, which is counted.
+func (d *Device) alloc(n int64) []byte {
+	d.allocations.Add(1)
+	return alloc(n)
+}
+
+// makeRank allocates the buffers of rank r, or takes its weights from the caller.
+func (d *Device) makeRank(r int, o *Options, sizes map[recipes.Buffer]int64) error {
+	k := &d.ranks[r]
 	k.buffers = make(map[recipes.Buffer][]byte, len(sizes))
 	for b, n := range sizes {
 		if b == recipes.Weights && o.Weights != nil {
 			continue
 		}
-		k.buffers[b] = alloc(n)
+		k.buffers[b] = d.alloc(n)
 	}
 	if o.Weights == nil {
 		k.weights = []Span{{Data: k.buffers[recipes.Weights]}}
@@ -209,6 +218,13 @@ func (d *Device) Ranks() int { return len(d.ranks) }
 
 // Threads is the number of threads that execute launches.
 func (d *Device) Threads() int { return len(d.crew.threads) }
+
+// Made is how many programs the device has loaded, and how often it has allocated
+// memory: buffers, workspace, memory of threads, addresses of launches. Executing
+// changes neither.
+func (d *Device) Made() (programs, allocations int64) {
+	return d.programs.Load(), d.allocations.Load()
+}
 
 // Bytes is the host view of one rank's buffer, nil if there is none or if it is
 // not the device's. It must not be touched while a launch or collective
@@ -271,11 +287,14 @@ func (d *Device) reserve(p *Program) error {
 	for r := range d.ranks {
 		k := &d.ranks[r]
 		if int64(len(k.workspace)) < p.workspace {
-			k.workspace = alloc(p.workspace)
+			k.workspace = d.alloc(p.workspace)
 		}
 	}
 	for _, t := range d.crew.threads {
-		t.mem.grow(p.operands, p.values)
+		if t.mem.grow(p.operands, p.values) {
+			d.allocations.Add(1)
+		}
 	}
+	d.programs.Add(1)
 	return nil
 }
