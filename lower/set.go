@@ -316,8 +316,9 @@ func (s *setCompiler) make(ctx context.Context, m *passes.Manager, b recipes.Buc
 	if err != nil {
 		return nil, err
 	}
-	p.plan.Family = string(fam)
-	out := &madePlan{plan: &p.plan, recipes: map[recipes.Hash]*recipes.Recipe{}}
+	plan := p.plan // a copy, or the plan would keep the planner and its module in memory
+	plan.Family = string(fam)
+	out := &madePlan{plan: &plan, recipes: map[recipes.Hash]*recipes.Recipe{}}
 	if err := s.emit(p, out); err != nil {
 		return nil, err
 	}
