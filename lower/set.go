@@ -35,6 +35,8 @@ type setCompiler struct {
 	ground ground
 	fault  error // of the ground
 
+	budget *budget
+
 	mu         sync.Mutex
 	workspaces map[recipes.Hash]int64 // of recipes that the target takes
 	made       []*madePlan            // by bucket
@@ -68,6 +70,7 @@ func (c *compiler) set(ctx context.Context, precision string) error {
 	}
 	s := &setCompiler{
 		compiler: c, precision: precision, options: c.dep.options(precision), target: tgt,
+		budget:     newBudget(c.memory),
 		workspaces: map[recipes.Hash]int64{}, made: make([]*madePlan, len(c.buckets)),
 	}
 	if _, plain := c.passes.Worker(); !plain || c.planned != nil {
@@ -195,9 +198,13 @@ func (s *setCompiler) all(ctx context.Context) error {
 			if i >= len(s.buckets) {
 				return
 			}
-			if err := s.one(ctx, m, i); err != nil {
+			err := s.within(func() error { return s.one(ctx, m, i) })
+			if err != nil {
 				errs[i] = fmt.Errorf("bucket %s: %w", s.buckets[i], err)
 				failed.Store(true)
+			}
+			if memory := (*MemoryError)(nil); errors.As(err, &memory) {
+				return // the next one would fare no better
 			}
 		}
 	}
@@ -224,6 +231,16 @@ func (s *setCompiler) all(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// within runs the work on one bucket when there is memory for it.
+func (s *setCompiler) within(work func() error) error {
+	from, err := s.budget.begin()
+	if err != nil {
+		return err
+	}
+	err = work()
+	return errors.Join(err, s.budget.end(from))
 }
 
 // one compiles a bucket, if the store does not have it.

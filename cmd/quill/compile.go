@@ -42,6 +42,9 @@ share, until the next time: quill cache says more of it. So a compile that was
 interrupted goes on where it was, and one for which only some of what a bucket depends
 on has changed compiles it anew. Bundles are the same bytes with the store or without it.
 
+What is held at once is bounded by --memory: near it fewer buckets are compiled at once,
+down to one. If that is too much, the error says what is held.
+
 The flags about passes are for finding out what the compiler does, and which
 rewrite breaks something. --report says what the compiler made, a summary by family
 of phases and what each pass did: ops, launches, collectives, breaks by reason, masks,
@@ -52,6 +55,7 @@ seconds, such as the small ones under testdata.`,
 		Example: examples(
 			"quill compile chat.yaml",
 			"quill compile chat.yaml --jobs 8 --keep-going --events json 2>events.jsonl",
+			"quill compile chat.yaml --jobs 2 --memory 1GiB",
 			"quill compile chat.yaml -o /srv/bundles/chat.quill --json 2>/dev/null",
 			"quill compile chat.yaml --report chat.json && jq '.sets[].buckets[] | select(.launches > 90) | .name' chat.json",
 		),
@@ -161,6 +165,7 @@ func compile(ctx context.Context, deployment, out string, stderr io.Writer, opt 
 	if err != nil {
 		return nil, nil, err
 	}
+	defer bound(opt.Memory)()
 	keep.open(&opt, stderr)
 	defer keep.store.Close()
 	b, more, err := build(ctx, d, stderr, opt, keep)
