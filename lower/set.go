@@ -329,19 +329,11 @@ func (s *setCompiler) make(ctx context.Context, m *passes.Manager, b recipes.Buc
 	if err := m.RunStage(ctx, passes.Bucket, path.Join(s.precision, string(fam), path.Base(b.String())), module); err != nil {
 		return nil, err
 	}
-	p, err := newPlan(module, b, g.layout)
+	out, err := s.lower(module, b, func() (*layout, error) { return g.layout, nil })
 	if err != nil {
-		return nil, err
+		return nil, reproducible(m.Reproducers(), module, b, err)
 	}
-	plan := p.plan // a copy, or the plan would keep the planner and its module in memory
-	plan.Family = string(fam)
-	out := &madePlan{plan: &plan, recipes: map[recipes.Hash]*recipes.Recipe{}}
-	if err := s.emit(p, out); err != nil {
-		return nil, err
-	}
-	if s.planned != nil {
-		out.from = p
-	}
+	out.plan.Family = string(fam)
 	return out, nil
 }
 
