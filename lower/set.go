@@ -76,7 +76,7 @@ func (c *compiler) set(ctx context.Context, precision string) error {
 	if _, plain := c.passes.Worker(); !plain || c.planned != nil {
 		c.store = nil // passes are to be run, or are limited in what they do
 	}
-	if s.key, err = s.commonKey(); err != nil {
+	if s.key, err = s.ingredients().key(); err != nil {
 		return err
 	}
 	f, err := s.frame(ctx)
@@ -104,30 +104,53 @@ func (c *compiler) set(ctx context.Context, precision string) error {
 	return nil
 }
 
-// commonKey is what every result of the set depends on: the compiler and what it is told.
-func (s *setCompiler) commonKey() (store.Key, error) {
-	profile, err := s.target.Format()
+// ingredients are what every result of a set depends on: the compiler and what it is told.
+// A test changes each part of each field and looks at the key.
+type ingredients struct {
+	Compiler     string // version
+	Build        string // see Options
+	Encoding     int
+	Target       *target.Profile
+	Architecture []byte
+	Deployment   recipes.Deployment
+	Passes       passes.Pipeline
+	Params       passes.Params
+	Precision    string
+	Families     []inkling.Family // the layout of weights depends on which there are
+}
+
+func (s *setCompiler) ingredients() *ingredients {
+	return &ingredients{
+		"quill " + Version, s.build, recipes.EncodingVersion, s.target, s.bundle.Architecture, s.dep.manifest(),
+		s.passes.Pipeline(), s.dep.params(), s.precision, s.present(),
+	}
+}
+
+// key is what results are kept by, but for what they are.
+
+func (in *ingredients) key() (store.Key, error) {
+	profile, err := in.Target.Format()
 	if err != nil {
 		return nil, err
 	}
-	deployment, err := json.Marshal(s.dep.manifest())
+	deployment, err := json.Marshal(in.Deployment)
 	if err != nil {
 		return nil, err
 	}
 	var families []string
-	for _, f := range s.present() {
+	for _, f := range in.Families {
 		families = append(families, string(f))
 	}
 	return store.Key{
-		{Name: "compiler", Text: "quill " + Version},
-		{Name: "build", Text: s.build},
-		{Name: "encoding", Text: fmt.Sprint(recipes.EncodingVersion)},
-		{Name: "target", Text: s.target.Name + " " + recipes.Sum(profile).String()},
-		{Name: "architecture", Text: string(s.bundle.Architecture)},
+		{Name: "compiler", Text: in.Compiler},
+		{Name: "build", Text: in.Build},
+		{Name: "encoding", Text: fmt.Sprint(in.Encoding)},
+		{Name: "target", Text: in.Target.Name + " " + recipes.Sum(profile).String()},
+		{Name: "architecture", Text: string(in.Architecture)},
 		{Name: "deployment", Text: string(deployment)},
-		{Name: "passes", Text: s.passes.Pipeline().String()},
-		{Name: "params", Text: strings.Join(s.dep.params().Texts(), " ")},
-		{Name: "precision", Text: s.precision},
+		{Name: "passes", Text: in.Passes.String()},
+		{Name: "params", Text: strings.Join(in.Params.Texts(), " ")},
+		{Name: "precision", Text: in.Precision},
 		{Name: "families", Text: strings.Join(families, " ")},
 	}, nil
 }
