@@ -142,6 +142,7 @@ type made struct {
 	Recipes    int      `json:"recipes"`
 	Bytes      int64    `json:"bytes"`
 	Seconds    float64  `json:"seconds"`
+	PeakBytes  int64    `json:"peak_memory_bytes"` // of the process, 0 if the system does not say
 }
 
 func (m *made) String() string {
@@ -249,7 +250,7 @@ func describe(path string, b *recipes.Bundle, start time.Time) (*made, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &made{Bundle: path, Target: b.Manifest.Target, Recipes: len(b.Recipes), Bytes: info.Size(), Seconds: time.Since(start).Seconds()}
+	m := &made{Bundle: path, Target: b.Manifest.Target, Recipes: len(b.Recipes), Bytes: info.Size(), Seconds: time.Since(start).Seconds(), PeakBytes: peakMemory()}
 	for i := range b.Sets {
 		m.Precisions = append(m.Precisions, b.Sets[i].Info.Precision)
 		m.Buckets = max(m.Buckets, len(b.Sets[i].Plans))

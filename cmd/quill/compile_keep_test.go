@@ -192,11 +192,10 @@ func BenchmarkCompile(b *testing.B) {
 			b.Run(c.model+"/"+state, func(b *testing.B) {
 				deployment, dir := writeDeployment(b, c.model, "model: MODEL\n"+c.text), b.TempDir()
 				out := filepath.Join(dir, "out.quill")
-				compile := func(cache string) *os.ProcessState {
-					cmd := quillCompile(b, filepath.Join(dir, cache), deployment, out)
-					text, err := cmd.CombinedOutput()
-					require.NoError(b, err, "%s", text)
-					return cmd.ProcessState
+				compile := func(cache string) (peak int64) {
+					said, err := quillCompile(b, filepath.Join(dir, cache), deployment, out, "--json").Output()
+					require.NoError(b, err)
+					return peakOf(b, said)
 				}
 				if state == "warm" {
 					compile("cache")
@@ -209,7 +208,7 @@ func BenchmarkCompile(b *testing.B) {
 						cache += fmt.Sprint(runs)
 					}
 					runs++
-					peak = max(peak, largestMemory(compile(cache)))
+					peak = max(peak, compile(cache))
 				}
 				info, err := os.Stat(out)
 				require.NoError(b, err)

@@ -1,12 +1,24 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
+
+// peakOf is the most memory that a compile had, as its --json says; 0 without one.
+func peakOf(t testing.TB, out []byte) int64 {
+	t.Helper()
+	var m made
+	if len(out) > 0 {
+		require.NoError(t, json.Unmarshal(out, &m))
+	}
+	return m.PeakBytes
+}
 
 // A compile keeps to the memory that it is given, gives the same bundle, and says what it
 // holds where that is too much.
@@ -16,10 +28,12 @@ func TestCompileKeepsToItsMemory(t *testing.T) {
 	deployment := writeDeployment(t, "configs/inkling-small", "model: MODEL\ntensor_parallel: 8\nmax_model_len: 8192\nmax_num_seqs: 2\nmax_batched_tokens: 1024\n")
 	dir := t.TempDir()
 	compile := func(name string, more ...string) (peak int64, text string, err error) {
-		args := append([]string{"compile", deployment, "-o", filepath.Join(dir, name), "--no-cache", "--jobs", "4"}, more...)
+		args := append([]string{"compile", deployment, "-o", filepath.Join(dir, name), "--no-cache", "--jobs", "4", "--json"}, more...)
 		cmd := exec.CommandContext(t.Context(), "quill", args...)
-		out, err := cmd.CombinedOutput()
-		return largestMemory(cmd.ProcessState), string(out), err
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		return peakOf(t, out), stderr.String(), err
 	}
 	free, text, err := compile("free")
 	require.NoError(t, err, text)
