@@ -41,6 +41,8 @@ Buckets are compiled several at once, and each is kept in a store that all compi
 share, until the next time: quill cache says more of it. So a compile that was
 interrupted goes on where it was, and one for which only some of what a bucket depends
 on has changed compiles it anew. Bundles are the same bytes with the store or without it.
+Of a bucket that cannot be compiled the error has a command that fails the same way, on
+a file beside the dumps or with temporary files. --keep-going has all such buckets.
 
 What is held at once is bounded by --memory: near it fewer buckets are compiled at once,
 down to one. If that is too much, the error says what is held.
