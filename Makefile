@@ -43,8 +43,9 @@ demo: build
 soak:
 	QUILL_SOAK=1 $(GO) test -count=1 -timeout 3h -v -run Soak ./cmd/quill/e2e
 	QUILL_SOAK=1 $(GO) test -count=1 -timeout 1h -v -run ReadBundle ./recipes
+	QUILL_SOAK=1 $(GO) test -count=1 -timeout 1h -v -run AnyDeploymentPlans ./lower
 	QUILL_SOAK=1 $(GO) test -count=1 -timeout 1h -v -run 'Killed|Processes|Load' ./recipes/store
-	QUILL_SOAK=1 $(GO) test -count=1 -timeout 1h -v -run 'Killed|Processes|BundleBytes' ./cmd/quill
+	QUILL_SOAK=1 $(GO) test -count=1 -timeout 1h -v -run 'Killed|Processes' ./cmd/quill
 
 # Each fuzz target for FUZZTIME.
 fuzz:

@@ -163,8 +163,11 @@ func canonical(ts []term) Dim {
 
 // String writes the polynomial as IR text spells it: 128*q + 3.
 func (d Dim) String() string {
-	if len(d.terms) == 0 {
+	switch {
+	case len(d.terms) == 0:
 		return "0"
+	case len(d.terms) == 1 && len(d.terms[0].syms) == 0:
+		return strconv.FormatInt(d.terms[0].coef, 10)
 	}
 	var b strings.Builder
 	for i, t := range d.terms {

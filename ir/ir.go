@@ -13,6 +13,7 @@ package ir
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"quill/ir/ops"
@@ -371,7 +372,7 @@ var PartialSum = Dist{Kind: Partial}
 func (d Dist) String() string {
 	switch d.Kind {
 	case Sharded:
-		return fmt.Sprintf("@shard(%d, %d)", d.Axis, d.Ways)
+		return "@shard(" + strconv.Itoa(d.Axis) + ", " + strconv.Itoa(d.Ways) + ")"
 	case Partial:
 		return "@partial"
 	}

@@ -77,15 +77,15 @@ func (ns Numbers) Text(m *Module) string {
 
 func (m *Module) print(w io.Writer, ns Numbers) error {
 	p := printer{w: bufio.NewWriter(w), fixed: ns}
-	p.printf("module @%s {level = %s, tp = %d}\n", m.Name, levelName(m.Level), m.TP)
+	p.text("module @", m.Name, " {level = ", levelName(m.Level), ", tp = ", strconv.Itoa(m.TP), "}\n")
 	if len(m.Syms) > 0 {
-		p.printf("\n")
+		p.text("\n")
 	}
 	for _, s := range m.Syms {
-		p.printf("%s\n", s)
+		p.text(s.String(), "\n")
 	}
 	for _, f := range m.Funcs {
-		p.printf("\n")
+		p.text("\n")
 		p.function(f, false)
 	}
 	return p.w.Flush()
@@ -108,7 +108,13 @@ type printer struct {
 	fixed     Numbers // if not nil, instead of numbers by position
 }
 
-func (p *printer) printf(format string, args ...any) { fmt.Fprintf(p.w, format, args...) }
+// text writes parts, one after the other. Texts of segments are made by the hundred
+// thousand: formatting would be a tenth of compiling.
+func (p *printer) text(parts ...string) {
+	for _, s := range parts {
+		_, _ = p.w.WriteString(s) // an error stays with the writer until it is flushed
+	}
+}
 
 func (p *printer) function(f *Func, anonymous bool) {
 	p.anonymous = anonymous
@@ -117,35 +123,35 @@ func (p *printer) function(f *Func, anonymous bool) {
 	if anonymous {
 		name = ""
 	}
-	p.printf("func @%s(", name)
+	p.text("func @", name, "(")
 	for i, prm := range f.Params {
 		if i > 0 {
-			p.printf(",")
+			p.text(",")
 		}
-		p.printf("\n  ")
+		p.text("\n  ")
 		p.param(prm)
 	}
 	if len(f.Params) > 0 {
-		p.printf("\n")
+		p.text("\n")
 	}
-	p.printf(") -> (")
+	p.text(") -> (")
 	for i, r := range f.Results {
 		if i > 0 {
-			p.printf(", ")
+			p.text(", ")
 		}
 		name := r.Name
 		if anonymous {
 			name = "r" + strconv.Itoa(i)
 		}
-		p.printf("%s %s: %s", resultKinds[r.Kind], name, r.Type)
+		p.text(resultKinds[r.Kind], " ", name, ": ", r.Type.String())
 	}
-	p.printf(") {\n")
+	p.text(") {\n")
 	for _, o := range f.Ops {
 		p.op(o)
 	}
-	p.printf("  return")
+	p.text("  return")
 	p.values(f.Return)
-	p.printf("\n}\n")
+	p.text("\n}\n")
 }
 
 // number gives op results their printed numbers (and, for anonymous text,
@@ -169,16 +175,16 @@ func (p *printer) number(f *Func) {
 }
 
 func (p *printer) param(prm *Param) {
-	p.printf("%s %s: %s", prm.Kind, p.ref(prm.Value), prm.Value.Type)
+	p.text(prm.Kind.String(), " ", p.ref(prm.Value), ": ", prm.Value.Type.String())
 	if p.anonymous || prm.Source.IsZero() {
 		return
 	}
 	s := &prm.Source
 	if s.PerRank {
-		p.printf(" = fill(%s, %s)", formatFloat(s.Fill), formatFloat(s.Step))
+		p.text(" = fill(", formatFloat(s.Fill), ", ", formatFloat(s.Step), ")")
 		return
 	}
-	p.printf(" = %s", strconv.Quote(s.Tensor))
+	p.text(" = ", strconv.Quote(s.Tensor))
 	var attrs []string
 	if len(s.Perm) > 0 {
 		attrs = append(attrs, "perm = "+intsString(s.Perm))
@@ -187,7 +193,7 @@ func (p *printer) param(prm *Param) {
 		attrs = append(attrs, "reshape = "+intsString(s.Reshape))
 	}
 	if len(attrs) > 0 {
-		p.printf(" {%s}", strings.Join(attrs, ", "))
+		p.text(" {", strings.Join(attrs, ", "), "}")
 	}
 }
 
@@ -209,45 +215,45 @@ func (p *printer) ref(v *Value) string {
 func (p *printer) values(vs []*Value) {
 	for i, v := range vs {
 		if i > 0 {
-			p.printf(",")
+			p.text(",")
 		}
-		p.printf(" %s", p.ref(v))
+		p.text(" ", p.ref(v))
 	}
 }
 
 func (p *printer) op(o *Op) {
-	p.printf("  ")
+	p.text("  ")
 	if len(o.Results) > 0 {
 		for i, r := range o.Results {
 			if i > 0 {
-				p.printf(", ")
+				p.text(", ")
 			}
-			p.printf("%s", p.ref(r))
+			p.text(p.ref(r))
 		}
-		p.printf(" = ")
+		p.text(" = ")
 	}
-	p.printf("%s", o.Name())
+	p.text(o.Name())
 	attrs := slices.Clone(o.Attrs)
 	slices.SortFunc(attrs, func(a, b Attr) int { return cmp.Compare(a.Name, b.Name) })
 	for _, a := range attrs {
 		if d, _ := o.Def.Attr(a.Name); d.Lead {
-			p.printf(" %s", attrString(d.Type, &a))
+			p.text(" ", attrString(d.Type, &a))
 		}
 	}
 	p.values(o.Args)
 	p.attrs(o, attrs)
 	for i, r := range o.Results {
 		if i == 0 {
-			p.printf(" : ")
+			p.text(" : ")
 		} else {
-			p.printf(", ")
+			p.text(", ")
 		}
-		p.printf("%s", r.Type)
+		p.text(r.Type.String())
 	}
 	if !p.anonymous {
 		p.loc(o.Loc)
 	}
-	p.printf("\n")
+	p.text("\n")
 }
 
 func (p *printer) attrs(o *Op, attrs []Attr) {
@@ -258,15 +264,15 @@ func (p *printer) attrs(o *Op, attrs []Attr) {
 			continue
 		}
 		if open {
-			p.printf(", ")
+			p.text(", ")
 		} else {
-			p.printf(" {")
+			p.text(" {")
 			open = true
 		}
-		p.printf("%s = %s", a.Name, attrString(d.Type, &a))
+		p.text(a.Name, " = ", attrString(d.Type, &a))
 	}
 	if open {
-		p.printf("}")
+		p.text("}")
 	}
 }
 
@@ -282,7 +288,7 @@ func (p *printer) loc(l Loc) {
 		parts = append(parts, strconv.Quote(l.Tensor))
 	}
 	if len(parts) > 0 {
-		p.printf(" loc(%s)", strings.Join(parts, ", "))
+		p.text(" loc(", strings.Join(parts, ", "), ")")
 	}
 }
 

@@ -60,6 +60,10 @@ type Options struct {
 	// Jobs is how many buckets are compiled at once, 1 if it is 0. A manager that tells
 	// what passes do, or limits them, is used for one at a time.
 	Jobs int
+	// Memory is how many bytes of memory compiling may hold at once, 0 if any number:
+	// near it fewer buckets than Jobs are compiled at once. What cannot be held within
+	// is a MemoryError. The process's memory counts, whoever uses it.
+	Memory int64
 	// KeepGoing goes on after a bucket that cannot be compiled, so that the error has all
 	// of them. Otherwise those that are begun are finished, and the error is that of the
 	// first.
@@ -115,7 +119,7 @@ func CompileWith(ctx context.Context, d *Deployment, opt Options) (b *recipes.Bu
 	}
 	c := compiler{
 		cfg: cfg, dep: d, buckets: buckets, bundle: b, passes: manager, progress: opt.Progress, planned: opt.Planned,
-		jobs: opt.Jobs, keepGoing: opt.KeepGoing, store: opt.Store, build: opt.Build, step: Step{Total: len(buckets) * len(d.Precisions())},
+		jobs: opt.Jobs, memory: opt.Memory, keepGoing: opt.KeepGoing, store: opt.Store, build: opt.Build, step: Step{Total: len(buckets) * len(d.Precisions())},
 	}
 	for _, p := range d.Precisions() {
 		if err := c.set(ctx, p); err != nil {
@@ -200,6 +204,7 @@ type compiler struct {
 	progress  Progress
 	planned   func(string, *Planned) // may be nil
 	jobs      int                    // buckets that are compiled at once, 1 if it is 0
+	memory    int64                  // see Options
 	keepGoing bool
 	store     *store.Store // may be nil
 	build     string       // see Options

@@ -187,3 +187,22 @@ func TestGatheredMatricesHaveOneProduct(t *testing.T) {
 	}
 	require.Positive(t, gathered)
 }
+
+// A decode step of Inkling-Small has ten distinct recipes at most, however many sequences
+// and blocks there are, be experts fused or gathered.
+func TestDecodeHasFewDistinctRecipes(t *testing.T) {
+	t.Parallel()
+	for _, moe := range []string{passes.FusedExperts, passes.GatheredExperts} {
+		b := compileDeepAs(t, 42, moe, func(b recipes.Bucket) bool { return b.Phase == recipes.Decode })
+		most, all := 0, map[recipes.Hash]bool{}
+		for i := range b.Sets[0].Plans {
+			p := &b.Sets[0].Plans[i]
+			distinct := map[recipes.Hash]bool{}
+			eachLaunch(b, p, func(_ int, l *recipes.Launch, _ *recipes.Recipe) { distinct[l.Recipe], all[l.Recipe] = true, true })
+			require.LessOrEqual(t, len(distinct), 10, "%s, %s", moe, p.Bucket)
+			most = max(most, len(distinct))
+		}
+		require.Len(t, b.Sets[0].Plans, 104)
+		t.Logf("%s: %d buckets of up to %d distinct recipes, %d together", moe, len(b.Sets[0].Plans), most, len(all))
+	}
+}

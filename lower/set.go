@@ -35,6 +35,8 @@ type setCompiler struct {
 	ground ground
 	fault  error // of the ground
 
+	budget *budget
+
 	mu         sync.Mutex
 	workspaces map[recipes.Hash]int64 // of recipes that the target takes
 	made       []*madePlan            // by bucket
@@ -68,12 +70,13 @@ func (c *compiler) set(ctx context.Context, precision string) error {
 	}
 	s := &setCompiler{
 		compiler: c, precision: precision, options: c.dep.options(precision), target: tgt,
+		budget:     newBudget(c.memory),
 		workspaces: map[recipes.Hash]int64{}, made: make([]*madePlan, len(c.buckets)),
 	}
 	if _, plain := c.passes.Worker(); !plain || c.planned != nil {
 		c.store = nil // passes are to be run, or are limited in what they do
 	}
-	if s.key, err = s.commonKey(); err != nil {
+	if s.key, err = s.ingredients().key(); err != nil {
 		return err
 	}
 	f, err := s.frame(ctx)
@@ -101,30 +104,53 @@ func (c *compiler) set(ctx context.Context, precision string) error {
 	return nil
 }
 
-// commonKey is what every result of the set depends on: the compiler and what it is told.
-func (s *setCompiler) commonKey() (store.Key, error) {
-	profile, err := s.target.Format()
+// ingredients are what every result of a set depends on: the compiler and what it is told.
+// A test changes each part of each field and looks at the key.
+type ingredients struct {
+	Compiler     string // version
+	Build        string // see Options
+	Encoding     int
+	Target       *target.Profile
+	Architecture []byte
+	Deployment   recipes.Deployment
+	Passes       passes.Pipeline
+	Params       passes.Params
+	Precision    string
+	Families     []inkling.Family // the layout of weights depends on which there are
+}
+
+func (s *setCompiler) ingredients() *ingredients {
+	return &ingredients{
+		"quill " + Version, s.build, recipes.EncodingVersion, s.target, s.bundle.Architecture, s.dep.manifest(),
+		s.passes.Pipeline(), s.dep.params(), s.precision, s.present(),
+	}
+}
+
+// key is what results are kept by, but for what they are.
+
+func (in *ingredients) key() (store.Key, error) {
+	profile, err := in.Target.Format()
 	if err != nil {
 		return nil, err
 	}
-	deployment, err := json.Marshal(s.dep.manifest())
+	deployment, err := json.Marshal(in.Deployment)
 	if err != nil {
 		return nil, err
 	}
 	var families []string
-	for _, f := range s.present() {
+	for _, f := range in.Families {
 		families = append(families, string(f))
 	}
 	return store.Key{
-		{Name: "compiler", Text: "quill " + Version},
-		{Name: "build", Text: s.build},
-		{Name: "encoding", Text: fmt.Sprint(recipes.EncodingVersion)},
-		{Name: "target", Text: s.target.Name + " " + recipes.Sum(profile).String()},
-		{Name: "architecture", Text: string(s.bundle.Architecture)},
+		{Name: "compiler", Text: in.Compiler},
+		{Name: "build", Text: in.Build},
+		{Name: "encoding", Text: fmt.Sprint(in.Encoding)},
+		{Name: "target", Text: in.Target.Name + " " + recipes.Sum(profile).String()},
+		{Name: "architecture", Text: string(in.Architecture)},
 		{Name: "deployment", Text: string(deployment)},
-		{Name: "passes", Text: s.passes.Pipeline().String()},
-		{Name: "params", Text: strings.Join(s.dep.params().Texts(), " ")},
-		{Name: "precision", Text: s.precision},
+		{Name: "passes", Text: in.Passes.String()},
+		{Name: "params", Text: strings.Join(in.Params.Texts(), " ")},
+		{Name: "precision", Text: in.Precision},
 		{Name: "families", Text: strings.Join(families, " ")},
 	}, nil
 }
@@ -195,9 +221,13 @@ func (s *setCompiler) all(ctx context.Context) error {
 			if i >= len(s.buckets) {
 				return
 			}
-			if err := s.one(ctx, m, i); err != nil {
+			err := s.within(func() error { return s.one(ctx, m, i) })
+			if err != nil {
 				errs[i] = fmt.Errorf("bucket %s: %w", s.buckets[i], err)
 				failed.Store(true)
+			}
+			if memory := (*MemoryError)(nil); errors.As(err, &memory) {
+				return // the next one would fare no better
 			}
 		}
 	}
@@ -224,6 +254,16 @@ func (s *setCompiler) all(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// within runs the work on one bucket when there is memory for it.
+func (s *setCompiler) within(work func() error) error {
+	from, err := s.budget.begin()
+	if err != nil {
+		return err
+	}
+	err = work()
+	return errors.Join(err, s.budget.end(from))
 }
 
 // one compiles a bucket, if the store does not have it.
@@ -312,18 +352,11 @@ func (s *setCompiler) make(ctx context.Context, m *passes.Manager, b recipes.Buc
 	if err := m.RunStage(ctx, passes.Bucket, path.Join(s.precision, string(fam), path.Base(b.String())), module); err != nil {
 		return nil, err
 	}
-	p, err := newPlan(module, b, g.layout)
+	out, err := s.lower(module, b, func() (*layout, error) { return g.layout, nil })
 	if err != nil {
-		return nil, err
+		return nil, reproducible(m.Reproducers(), module, b, err)
 	}
-	p.plan.Family = string(fam)
-	out := &madePlan{plan: &p.plan, recipes: map[recipes.Hash]*recipes.Recipe{}}
-	if err := s.emit(p, out); err != nil {
-		return nil, err
-	}
-	if s.planned != nil {
-		out.from = p
-	}
+	out.plan.Family = string(fam)
 	return out, nil
 }
 

@@ -37,15 +37,20 @@ func (m *Manager) dump(label string, number int, name string, mod *ir.Module) er
 	return nil
 }
 
+// Reproducers is the directory for files that reproduce failures: that of dumps, or of
+// temporary files.
+func (m *Manager) Reproducers() string {
+	if m.cfg.DumpDir != "" {
+		return m.cfg.DumpDir
+	}
+	return os.TempDir()
+}
+
 // failed is the error of a pass, with a file that reproduces it: beside the dumps,
 // or with temporary files.
 func (r *run) failed(cause error) error {
 	err := fmt.Errorf("%s: %w", r.where(), cause)
-	dir := r.m.cfg.DumpDir
-	if dir == "" {
-		dir = os.TempDir()
-	}
-	path, werr := r.reproducer(dir, cause)
+	path, werr := r.reproducer(r.m.Reproducers(), cause)
 	if werr != nil {
 		return fmt.Errorf("%w\nnote: there is no reproducer: %w", err, werr)
 	}

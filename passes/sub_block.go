@@ -441,13 +441,17 @@ func splitCalls(m *ir.Module, cut map[*ir.Func]bool) {
 	for _, p := range old.Params {
 		o.values[p.Value] = p.Value
 	}
+	whole := map[*ir.Func]*ir.Func{} // segments that stay, each looked for once
 	for _, op := range old.Ops {
 		f := op.Attr("callee")
 		switch {
 		case f == nil:
 			o.again(op, op.Attrs)
 		case !cut[f.Func]:
-			o.again(op, []ir.Attr{{Name: "callee", Func: o.known(f.Func)}})
+			if whole[f.Func] == nil {
+				whole[f.Func] = o.known(f.Func)
+			}
+			o.again(op, []ir.Attr{{Name: "callee", Func: whole[f.Func]}})
 		default:
 			o.split(op, f.Func)
 		}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"reflect"
 	"runtime"
+	"runtime/metrics"
 	"slices"
 	"strings"
 	"testing"
@@ -33,14 +34,42 @@ func readClean(t testing.TB, data []byte) (*Bundle, error) {
 	return b, err
 }
 
+// allocated is how many bytes were ever allocated. It stops nothing, so it can be asked
+// around each of many reads; what is small may be told a little later.
+func allocated() int64 {
+	s := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(s)
+	return int64(s[0].Value.Uint64())
+}
+
+// readBounded is readClean that allocates no more than it may, whatever the file says.
+func readBounded(t testing.TB, data []byte) (*Bundle, error) {
+	before := allocated()
+	b, err := readClean(t, data)
+	require.Less(t, allocated()-before, int64(baseBudget)+8*int64(len(data)), "%v", err)
+	return b, err
+}
+
+// The bound of readBounded is not more than a harmed size could ask for.
+func TestBoundOfReadingIsFelt(t *testing.T) {
+	data, err := os.ReadFile(write(t, tinyBundle(t)))
+	require.NoError(t, err)
+	require.Less(t, int64(baseBudget)+8*int64(len(data)), int64(maxEntry))
+	before := allocated()
+	sink = make([]byte, maxEntry)
+	require.GreaterOrEqual(t, allocated()-before, int64(maxEntry))
+}
+
+var sink []byte
+
 // Cut anywhere, a bundle is refused.
 func TestReadBundleCut(t *testing.T) {
 	data, err := os.ReadFile(write(t, tinyBundle(t)))
 	require.NoError(t, err)
 	for n := range data {
-		_, err := readClean(t, data[:n])
+		_, err := readBounded(t, data[:n])
 		require.Error(t, err, "cut at %d", n)
-		_, err = readClean(t, data[n+1:])
+		_, err = readBounded(t, data[n+1:])
 		require.Error(t, err, "without the first %d", n+1)
 	}
 }
@@ -68,7 +97,7 @@ func TestReadBundleEveryBit(t *testing.T) {
 	free := 0
 	for i := 0; i < 8*len(data); i += step {
 		data[i/8] ^= 1 << (i % 8)
-		if got, err := readClean(t, data); err == nil {
+		if got, err := readBounded(t, data); err == nil {
 			require.True(t, reflect.DeepEqual(want, got), "bit %d of byte %d", i%8, i/8)
 			if !packed[i/8] {
 				free++

@@ -194,6 +194,25 @@ func (b Bucket) String() string {
 	return fmt.Sprintf("%s/?", b.Phase)
 }
 
+// ParseBucket reads what [Bucket.String] writes.
+func ParseBucket(s string) (Bucket, error) {
+	for _, p := range []struct {
+		phase  Phase
+		format string
+		sizes  func(b *Bucket) []any
+	}{
+		{Prefill, "prefill/q=%d,c=%d", func(b *Bucket) []any { return []any{&b.Query, &b.Blocks} }},
+		{Decode, "decode/b=%d,n=%d", func(b *Bucket) []any { return []any{&b.Seqs, &b.Blocks} }},
+		{Logits, "logits/r=%d", func(b *Bucket) []any { return []any{&b.Seqs} }},
+	} {
+		b := Bucket{Phase: p.phase}
+		if n, _ := fmt.Sscanf(s, p.format, p.sizes(&b)...); n > 0 && b.String() == s {
+			return b, b.check()
+		}
+	}
+	return Bucket{}, fmt.Errorf("%q is no bucket: want prefill/q=Q,c=C, decode/b=B,n=N or logits/r=R", s)
+}
+
 // Covers reports whether a bucket can execute the need.
 func (b Bucket) Covers(need Bucket) bool {
 	return b.Phase == need.Phase && b.Seqs >= need.Seqs && b.Query >= need.Query && b.Blocks >= need.Blocks

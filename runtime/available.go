@@ -12,6 +12,10 @@ import (
 	"strings"
 )
 
+// AvailableMemory is how many bytes of memory this process can have without others
+// having to give theirs up, 0 where the system does not say.
+func AvailableMemory() int64 { return availableMemory(os.DirFS("/")) }
+
 // availableMemory is how many bytes this process can have without others having
 // to give theirs up, 0 where the system does not say: what Linux calls
 // available, or less where a control group allows less. root is the root of the

@@ -25,6 +25,10 @@ type Device interface {
 	// Bind makes a plan ready to run. The plan and its recipes must not change
 	// afterwards.
 	Bind(p *recipes.Plan, recipe func(recipes.Hash) *recipes.Recipe) (Replay, error)
+	// Made is how many recipes were loaded and how often memory was allocated, be it
+	// the device's or the host's, since the device was made. A session compares it with
+	// what it was when Open ended. It may be called at any time.
+	Made() (programs, allocations int64)
 	// Close releases everything.
 	Close() error
 }

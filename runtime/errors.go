@@ -1,6 +1,11 @@
 package runtime
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+
+	"quill/recipes"
+)
 
 // What a caller may want to tell apart. Errors wrap one of these and say what
 // was needed and what there is.
@@ -20,9 +25,20 @@ var (
 	// ErrNonFinite means that a sequence's logits have a NaN or an infinity.
 	ErrNonFinite = errors.New("logits are not finite")
 	// ErrNoBucket means that no compiled bucket covers a step. The compiler
-	// proves that this cannot happen.
+	// proves that this cannot happen. See NoBucketError.
 	ErrNoBucket = errors.New("no bucket covers the step")
 	// ErrDeviceLost means that the device is gone, with the state of all sequences.
 	// Session.Restart starts it anew.
 	ErrDeviceLost = errors.New("the device is lost")
 )
+
+// NoBucketError is ErrNoBucket with the step's phase and sizes. It comes when a sequence
+// asks for admission: none is admitted that a bucket is missing for, be it for a step of
+// it alone or of all that are open.
+type NoBucketError struct{ Need recipes.Bucket }
+
+func (e *NoBucketError) Error() string {
+	return fmt.Sprintf("%v: need %v, which the bundle's buckets leave out: compile the deployment again", ErrNoBucket, e.Need)
+}
+
+func (e *NoBucketError) Unwrap() error { return ErrNoBucket }

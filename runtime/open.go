@@ -98,7 +98,7 @@ func openHost(ctx context.Context, path string, b *recipes.Bundle, set *recipes.
 	if err != nil {
 		return nil, errors.Join(err, dev.Close())
 	}
-	return s, nil
+	return s.seal(), nil
 }
 
 // openDevice opens a session on a device with memory of its own.
@@ -124,7 +124,7 @@ func openDevice(ctx context.Context, b *recipes.Bundle, set *recipes.Set, opt Op
 	if err != nil {
 		return nil, errors.Join(err, dev.Close())
 	}
-	return s, nil
+	return s.seal(), nil
 }
 
 func chooseSet(b *recipes.Bundle, precision string) (*recipes.Set, error) {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strings"
 
 	"quill/recipes"
@@ -169,4 +168,4 @@ func (o *opener) arrange(w *weights) (err error) {
 	return nil
 }
 
-func (o *opener) available() int64 { return availableMemory(os.DirFS("/")) }
+func (o *opener) available() int64 { return AvailableMemory() }

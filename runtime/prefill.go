@@ -106,7 +106,7 @@ func (s *Session) prefillChunk(ctx context.Context, q *Sequence, tokens []int32)
 	}
 	history := s.layout.blocksFor(q.n)
 	n := min(len(tokens), s.chunk, s.largestQuery(history))
-	p, err := s.choose(recipes.Bucket{Phase: recipes.Prefill, Query: max(n, 1), Blocks: history})
+	p, err := s.choose(recipes.Bucket{Phase: recipes.Prefill, Query: n, Blocks: history})
 	if err != nil {
 		return 0, err
 	}
@@ -120,7 +120,7 @@ func (s *Session) prefillChunk(ctx context.Context, q *Sequence, tokens []int32)
 }
 
 // largestQuery is the longest chunk that a bucket takes after so many blocks of
-// history, 0 if none takes any.
+// history, at least 1 for those of an admitted sequence.
 func (s *Session) largestQuery(history int) int {
 	n := 0
 	for _, b := range s.info.Plans {

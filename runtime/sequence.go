@@ -1,6 +1,10 @@
 package runtime
 
-import "fmt"
+import (
+	"fmt"
+
+	"quill/recipes"
+)
 
 // Sequence is one text in the cache. Its blocks are reserved when it is made,
 // so it cannot run out of memory on the way.
@@ -21,8 +25,8 @@ type Sequence struct {
 
 // NewSequence reserves the blocks of a sequence of at most maxTokens tokens,
 // prompt and answer together. It answers at once, also while a step runs:
-// ErrTooLong, ErrNoBlocks and ErrTooManySequences say why not. The caller must
-// Close the sequence.
+// ErrTooLong, ErrNoBlocks, ErrTooManySequences and ErrNoBucket say why not. The
+// caller must Close the sequence.
 func (s *Session) NewSequence(maxTokens int) (*Sequence, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,9 +45,29 @@ func (s *Session) NewSequence(maxTokens int) (*Sequence, error) {
 		return nil, fmt.Errorf("new sequence: %w: %d tokens need %d blocks of %d, %d of %d are free%s",
 			ErrNoBlocks, maxTokens, need, d.BlockSize, s.pool.count, s.pool.size, s.pool.heldText())
 	}
+	if err := s.covered(maxTokens, need); err != nil {
+		return nil, fmt.Errorf("new sequence: %d tokens beside %d open sequences: %w", maxTokens, s.live, err)
+	}
 	s.live++
 	s.nextID++
 	return &Sequence{s: s, id: s.nextID, blocks: s.pool.take(need), limit: maxTokens, start: s.start}, nil
+}
+
+// covered checks that there are buckets for all steps of a sequence of so many tokens
+// and blocks, and for decoding it beside all that are open, each with what it reserved.
+// A bucket covers whatever is smaller, so no later step finds none. s.mu is held.
+func (s *Session) covered(tokens, blocks int) error {
+	open := s.pool.size - s.pool.count - len(s.pool.held)
+	for _, need := range [...]recipes.Bucket{
+		{Phase: recipes.Prefill, Query: 1, Blocks: s.layout.blocksFor(tokens - 1)},
+		{Phase: recipes.Decode, Seqs: s.live + 1, Blocks: open + blocks},
+		{Phase: recipes.Logits, Seqs: 1},
+	} {
+		if _, err := s.choose(need); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // heldText explains blocks that are neither free nor in use.

@@ -31,6 +31,8 @@ type Session struct {
 	lone   []*Sequence // batch of a prefill
 	batch  int64       // number of the current batch
 	counts counters
+	// What the device had made when Open ended, see Device.Made.
+	programs, allocations int64
 
 	mu      sync.Mutex
 	busy    bool // a step runs
@@ -69,22 +71,42 @@ type Counters struct {
 	Collectives int64
 	// Used is how often each bucket ran; buckets that did not are left out.
 	Used map[recipes.Bucket]int64
-	// Compiles is always 0: a session cannot compile. Misses, the steps that no
-	// bucket covered, is 0 unless the bundle was not made by the compiler.
-	Compiles, Misses int64
+	// What a session never does, see Static: Compiles are programs that the device
+	// loaded after Open; Misses are sequences and steps that were refused since no
+	// bucket covers them, which only a bundle that the compiler did not make has;
+	// LateAllocations are those of the device, or for it, after Open.
+	Compiles, Misses, LateAllocations int64
 	// Sequences are open now, FreeBlocks could be reserved now.
 	Sequences, FreeBlocks int
+}
+
+// Static is nil if nothing was compiled, missed or allocated since Open, else an
+// error that says what was.
+func (c *Counters) Static() error {
+	if c.Compiles == 0 && c.Misses == 0 && c.LateAllocations == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d programs were loaded and %d allocations made after Open, %d sequences or steps had no bucket: want none",
+		c.Compiles, c.LateAllocations, c.Misses)
+}
+
+// seal ends Open: what the device makes from now on is counted.
+func (s *Session) seal() *Session {
+	s.programs, s.allocations = s.dev.Made()
+	return s
 }
 
 // Info returns a snapshot that the caller may keep; it may be called at any
 // time.
 func (s *Session) Info() Info {
+	programs, allocations := s.dev.Made()
 	c := Counters{
 		Steps:       s.counts.steps.Load(),
 		Launches:    s.counts.launches.Load(),
 		Collectives: s.counts.collectives.Load(),
 		Misses:      s.counts.misses.Load(),
-		Used:        make(map[recipes.Bucket]int64),
+		Compiles:    programs - s.programs, LateAllocations: allocations - s.allocations,
+		Used: make(map[recipes.Bucket]int64),
 	}
 	for _, p := range s.plans {
 		if n := p.used.Load(); n > 0 {
@@ -161,7 +183,9 @@ func (s *Session) Restart(ctx context.Context, progress func(done, total int64))
 	s.mu.Lock()
 	s.start++
 	s.mu.Unlock()
-	return d.Restart(ctx, progress)
+	err := d.Restart(ctx, progress)
+	s.seal()
+	return err
 }
 
 // enter begins a step of the given sequences. Every enter that succeeds is

@@ -323,24 +323,139 @@ func TestCountersAndChunks(t *testing.T) {
 	require.NotEqual(t, 77, s.Info().Buckets[0].Query)
 }
 
-// Steps that no bucket covers are errors, not guesses.
+// A sequence that could come to a step without a bucket is refused with its phase and
+// sizes, before it has blocks or a step ran; others go on.
 func TestNoBucket(t *testing.T) {
-	l := small()
-	l.buckets = []recipes.Bucket{
-		{Phase: recipes.Prefill, Query: 4},
-		{Phase: recipes.Decode, Seqs: 1, Blocks: 2},
-		{Phase: recipes.Logits, Seqs: 1},
+	whole := func() simLimits {
+		return simLimits{block: 4, blocks: 15, maxLen: 20, maxSeqs: 3, maxTokens: 8, ranks: 2}
 	}
+	type sizes = recipes.Bucket
+	for _, c := range []struct {
+		name    string
+		buckets []recipes.Bucket
+		raise   func(*simLimits) // limits beyond those that the buckets were made for
+		open    []int            // sequences that are admitted before
+		tokens  int              // of the one that is not
+		need    recipes.Bucket
+	}{
+		{"history", []sizes{{Phase: recipes.Prefill, Query: 8, Blocks: 3}, {Phase: recipes.Decode, Seqs: 3, Blocks: 15}}, nil, []int{13}, 14, sizes{Phase: recipes.Prefill, Query: 1, Blocks: 4}},
+		{"no prefill", []sizes{{Phase: recipes.Decode, Seqs: 3, Blocks: 15}}, nil, nil, 1, sizes{Phase: recipes.Prefill, Query: 1}},
+		{"references", []sizes{{Phase: recipes.Prefill, Query: 8, Blocks: 5}, {Phase: recipes.Decode, Seqs: 3, Blocks: 4}}, nil, []int{16}, 4, sizes{Phase: recipes.Decode, Seqs: 2, Blocks: 5}},
+		{"sequences", []sizes{{Phase: recipes.Prefill, Query: 8, Blocks: 5}, {Phase: recipes.Decode, Seqs: 2, Blocks: 15}}, nil, []int{1, 1}, 1, sizes{Phase: recipes.Decode, Seqs: 3, Blocks: 3}},
+		{"no decode", []sizes{{Phase: recipes.Prefill, Query: 8, Blocks: 5}}, nil, nil, 20, sizes{Phase: recipes.Decode, Seqs: 1, Blocks: 5}},
+		{"longer requests", nil, func(l *simLimits) { l.maxLen = 24 }, []int{20}, 24, sizes{Phase: recipes.Prefill, Query: 1, Blocks: 6}},
+		{"more sequences", nil, func(l *simLimits) { l.maxSeqs, l.blocks = 4, 19 }, []int{20, 4, 4}, 4, sizes{Phase: recipes.Decode, Seqs: 4, Blocks: 8}},
+	} {
+		l := whole()
+		l.coverAll()
+		if c.buckets != nil {
+			l.buckets = append(c.buckets, recipes.Bucket{Phase: recipes.Logits, Seqs: 1})
+		}
+		if c.raise != nil {
+			c.raise(&l)
+		}
+		s, _ := simSession(t, l, Options{})
+		var qs []*Sequence
+		for _, n := range c.open {
+			qs = append(qs, sequence(t, s, n))
+		}
+		free := s.Info().Counters.FreeBlocks
+		_, err := s.NewSequence(c.tokens)
+		var missing *NoBucketError
+		require.ErrorAs(t, err, &missing, c.name)
+		require.Equal(t, c.need, missing.Need, c.name)
+		require.ErrorIs(t, err, ErrNoBucket)
+		require.ErrorContains(t, err, "no bucket covers the step: need "+c.need.String(), c.name)
+		counts := s.Info().Counters
+		require.Equal(t, []int64{0, 1}, []int64{counts.Steps, counts.Misses}, c.name)
+		require.Equal(t, []int{free, len(qs)}, []int{counts.FreeBlocks, counts.Sequences}, c.name)
+		require.ErrorContains(t, counts.Static(), "1 sequences or steps had no bucket", c.name)
+
+		// What is open can be filled to its end, and all of it decoded together.
+		tokens := make([]int32, len(qs))
+		for i, q := range qs {
+			if q.Cap() > 1 {
+				_, err := s.Prefill(ctx, q, slices.Repeat([]int32{int32(i)}, q.Cap()-1))
+				require.NoError(t, err, c.name)
+			}
+		}
+		if len(qs) > 0 {
+			_, err = s.Decode(ctx, qs, tokens)
+			require.NoError(t, err, c.name)
+		}
+		require.EqualValues(t, 1, s.Info().Counters.Misses, c.name)
+	}
+	l := whole()
+	l.buckets = []recipes.Bucket{{Phase: recipes.Prefill, Query: 8, Blocks: 5}, {Phase: recipes.Decode, Seqs: 3, Blocks: 15}}
+	bundle, model := simBundle(t, l)
+	var dev *simDevice
+	_, err := Open(ctx, bundle, Options{Model: model, NewDevice: l.device(&dev)})
+	require.ErrorContains(t, err, "set f32 has no logits bucket", "there is no session without one")
+}
+
+// Chunks longer than any bucket are not missing one: they are cut.
+func TestLongerChunksAreCut(t *testing.T) {
+	l := small()
+	l.maxTokens = 20
 	s, _ := simSession(t, l, Options{})
 	q := sequence(t, s, 20)
-	_, err := s.Prefill(ctx, q, []int32{1, 2, 3, 4, 5})
-	require.ErrorIs(t, err, ErrNoBucket)
-	require.ErrorContains(t, err, "need prefill/q=1,c=1")
-	require.Equal(t, 4, q.Len())
-	require.NoError(t, q.Err())
-	_, err = s.Decode(ctx, []*Sequence{q, sequence(t, s, 4)}, []int32{1, 1})
-	require.ErrorContains(t, err, "need decode/b=2,n=3")
-	require.Equal(t, int64(2), s.Info().Counters.Misses)
+	_, err := s.Prefill(ctx, q, make([]int32, 20))
+	require.NoError(t, err)
+	require.EqualValues(t, 3, s.Info().Counters.Steps)
+	require.NoError(t, static(s))
+}
+
+func static(s *Session) error {
+	c := s.Info().Counters
+	return c.Static()
+}
+
+// Whatever a device loads or allocates after Open is counted, and no more.
+func TestLateWorkIsCounted(t *testing.T) {
+	s, dev := simSession(t, small(), Options{})
+	require.Positive(t, dev.binds)
+	q := sequence(t, s, 8)
+	_, err := s.Prefill(ctx, q, []int32{1, 2})
+	require.NoError(t, err)
+	require.NoError(t, static(s))
+	dev.beforeRun = func() { dev.late++ }
+	_, err = s.Decode(ctx, []*Sequence{q}, []int32{1}) // the step and its logits
+	require.NoError(t, err)
+	require.EqualValues(t, 2, s.Info().Counters.LateAllocations)
+	require.EqualError(t, static(s), "0 programs were loaded and 2 allocations made after Open, 0 sequences or steps had no bucket: want none")
+	dev.binds++
+	require.EqualValues(t, 1, s.Info().Counters.Compiles)
+	require.ErrorContains(t, static(s), "1 programs were loaded")
+}
+
+// The CPU device counts what it loads, binds and makes room for; executing adds nothing.
+func TestHostDeviceCountsWhatItMakes(t *testing.T) {
+	bundle, model, _, _ := bigram(t)
+	s, err := Open(ctx, bundle, Options{Model: model})
+	require.NoError(t, err)
+	defer s.Close()
+	q := sequence(t, s, 8)
+	_, err = s.Prefill(ctx, q, []int32{1, 2})
+	require.NoError(t, err)
+	require.NoError(t, static(s))
+	b, err := recipes.ReadBundle(bundle)
+	require.NoError(t, err)
+	for _, st := range b.Sets[0].Plans[0].Steps {
+		if st.Launch == nil {
+			continue
+		}
+		dev := s.dev.(*HostDevice)
+		p, err := dev.Load(b.Recipes[st.Launch.Recipe])
+		require.NoError(t, err)
+		require.EqualValues(t, 1, s.Info().Counters.Compiles)
+		require.Zero(t, s.Info().Counters.LateAllocations, "there is room already")
+		_, err = dev.Device.Bind(p, st.Launch.Bindings)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, s.Info().Counters.LateAllocations)
+		require.Error(t, static(s))
+		return
+	}
+	t.Error("no launch")
 }
 
 func TestStepsAllocateOnlyLogits(t *testing.T) {

@@ -133,6 +133,7 @@ type simDevice struct {
 	mem     []map[recipes.Buffer][]byte
 	closed  int
 	binds   int
+	late    int // allocations that steps make
 	block   int
 	window  int // 0 is none
 	blocks  int // usable
@@ -187,6 +188,8 @@ func (d *simDevice) Read(rank int, b recipes.Buffer, offset int64, data []byte) 
 	}
 	return nil
 }
+
+func (d *simDevice) Made() (programs, allocations int64) { return int64(d.binds), int64(d.late) }
 
 func (d *simDevice) Close() error { d.closed++; return nil }
 

@@ -14,7 +14,7 @@ func (s *Session) choose(need recipes.Bucket) (*plan, error) {
 	i := s.selector.Select(need)
 	if i < 0 {
 		s.counts.misses.Add(1)
-		return nil, fmt.Errorf("%w: need %v", ErrNoBucket, need)
+		return nil, &NoBucketError{need}
 	}
 	return s.plans[i], nil
 }

@@ -68,12 +68,13 @@ func (a *answer) show(text string) error {
 
 // answerJSON is what machines get.
 type answerJSON struct {
-	Tokens []int32 `json:"tokens"`
-	Text   *string `json:"text"` // null without tokenizer
+	Tokens   []int32 `json:"tokens"`
+	Text     *string `json:"text"` // null without tokenizer
+	Counters served  `json:"counters"`
 }
 
-func (a *answer) json() answerJSON {
-	j := answerJSON{Tokens: a.tokens}
+func (a *answer) json(c served) answerJSON {
+	j := answerJSON{Tokens: a.tokens, Counters: c}
 	if a.tok != nil {
 		shown := a.tokens
 		if n := len(shown); n > 0 && shown[n-1] == a.eos {

@@ -23,6 +23,7 @@ type benchReport struct {
 	LoadSeconds float64        `json:"load_seconds"`
 	Memory      runtime.Memory `json:"memory"`            // as planned
 	PeakBytes   int64          `json:"peak_memory_bytes"` // as used, 0 if the system does not say
+	Counters    served         `json:"counters"`
 	Roofs       roofs          `json:"roofs"`
 	Prefill     phaseReport    `json:"prefill"`
 	Decode      *phaseReport   `json:"decode"` // null without steps
@@ -64,7 +65,7 @@ func (o *benchOptions) report(s *runtime.Session, c *inkling.Config, k kern.Kern
 	r := &benchReport{
 		Bundle: o.bundle, Precision: info.Precision, Ranks: info.Deployment.TensorParallel,
 		CPU: cpuName(), Kernels: k.Tier().String(), Threads: s.Threads(),
-		Memory: s.Memory(), Roofs: m.roofs,
+		Memory: s.Memory(), Counters: servedBy(s), Roofs: m.roofs,
 	}
 	elem := int64(2)
 	if info.Precision == "f32" {
@@ -153,6 +154,9 @@ func (r *benchReport) print(w io.Writer) error {
 	fmt.Fprintf(t, "processor\t%s, %s kernels, %s\n", cpu, r.Kernels, count(r.Threads, "thread"))
 	fmt.Fprintf(t, "roofs\tread %.1f GB/s, bf16 %.1f GFLOP/s, f32 %.1f GFLOP/s\n", r.Roofs.Read/giga, r.Roofs.BF16/giga, r.Roofs.F32/giga)
 	fmt.Fprintf(t, "load\t%.2f s; %s of weights copied, %s mapped%s\n", r.LoadSeconds, size(r.Memory.Copied), size(r.Memory.Mapped), memoryText(r.PeakBytes))
+	c := r.Counters
+	fmt.Fprintf(t, "session\t%s, %d launches; after opening %d programs compiled, %d buckets missed, %d allocations\n",
+		count(int(c.Steps), "step"), c.Launches, c.Compiles, c.BucketMisses, c.LateAllocations)
 	_ = t.Flush() // a Buffer takes everything
 	r.Prefill.print(&text, "prefill", r.Precision)
 	if r.Decode != nil {

@@ -42,6 +42,11 @@ Buckets are compiled several at once, and each is kept in a store that all compi
 share, until the next time: quill cache says more of it. So a compile that was
 interrupted goes on where it was, and one for which only some of what a bucket depends
 on has changed compiles it anew. Bundles are the same bytes with the store or without it.
+Of a bucket that cannot be compiled the error has a command that fails the same way, on
+a file beside the dumps or with temporary files. --keep-going has all such buckets.
+
+What is held at once is bounded by --memory: near it fewer buckets are compiled at once,
+down to one. If that is too much, the error says what is held.
 
 With --native the vendor's compiler, libSynapse.so, makes every recipe in the form that
 cards load, which the bundle then holds too. No card is needed, but the vendor's
@@ -62,6 +67,8 @@ seconds, such as the small ones under testdata.`,
 			"quill compile chat.yaml",
 			"quill compile chat.yaml --jobs 8 --keep-going --events json 2>events.jsonl",
 			"quill compile chat.yaml --native --native-jobs 4 --native-deadline 20m",
+			"quill compile chat.yaml --jobs 2 --memory 1GiB",
+			"quill compile chat.yaml -o /srv/bundles/chat.quill --json 2>/dev/null",
 			"quill compile chat.yaml --report chat.json && jq '.sets[].buckets[] | select(.launches > 90) | .name' chat.json",
 		),
 		Args: oneArg("DEPLOY.yaml"),
@@ -150,6 +157,7 @@ type made struct {
 	Driver     string   `json:"driver"`      // that compiled them, "" if there are none
 	Bytes      int64    `json:"bytes"`
 	Seconds    float64  `json:"seconds"`
+	PeakBytes  int64    `json:"peak_memory_bytes"` // of the process, 0 if the system does not say
 }
 
 func (m *made) String() string {
@@ -177,6 +185,7 @@ func compile(ctx context.Context, deployment, out string, stderr io.Writer, opt 
 	if err != nil {
 		return nil, nil, err
 	}
+	defer bound(opt.Memory)()
 	keep.open(&opt, stderr)
 	defer keep.store.Close()
 	if err := keep.native.open(ctx, out, stderr, keep); err != nil {
@@ -268,7 +277,7 @@ func describe(path string, b *recipes.Bundle, start time.Time) (*made, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &made{Bundle: path, Target: b.Manifest.Target, Recipes: len(b.Recipes), Bytes: info.Size(), Seconds: time.Since(start).Seconds()}
+	m := &made{Bundle: path, Target: b.Manifest.Target, Recipes: len(b.Recipes), Bytes: info.Size(), Seconds: time.Since(start).Seconds(), PeakBytes: peakMemory()}
 	if b.Native != nil {
 		m.Native, m.Driver = len(b.Native.Recipes), b.Native.Driver
 	}

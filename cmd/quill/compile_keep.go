@@ -6,13 +6,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
-	"runtime"
+	goruntime "runtime"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
 	"quill/lower"
+	"quill/passes"
 	"quill/recipes/store"
+	"quill/runtime"
 )
 
 // keeping is how buckets are compiled and kept.
@@ -23,6 +27,7 @@ type keeping struct {
 	none      bool
 	events    string
 	native    natively
+	memory    string
 
 	store *store.Store
 	last  lower.Step
@@ -33,6 +38,7 @@ func (k *keeping) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&k.keepGoing, "keep-going", false, "go on after a bucket that cannot be compiled, and report all of them")
 	cmd.Flags().StringVar(&k.cache, "cache", "", "folder of the store (default: $QUILL_CACHE, or quill in the user's folder of caches)")
 	cmd.Flags().BoolVar(&k.none, "no-cache", false, "compile everything, and keep nothing for the next time")
+	cmd.Flags().StringVar(&k.memory, "memory", "", "most memory to hold at once, such as 2GiB: near it fewer buckets are compiled at once (default: three quarters of what is available)")
 	cmd.Flags().StringVar(&k.events, "events", "", "json: one JSON object a bucket on the standard error, instead of progress")
 	k.native.add(cmd)
 }
@@ -48,10 +54,38 @@ func (k *keeping) options(cmd *cobra.Command, opt *lower.Options) error {
 	case k.events != "" && k.events != "json":
 		return usagef("--events is %q, want json", k.events)
 	}
+	opt.Memory = runtime.AvailableMemory() / 4 * 3
+	if cmd.Flags().Changed("memory") {
+		var err error
+		if opt.Memory, err = passes.ParseBytes(k.memory); err != nil || opt.Memory < 1 {
+			return usagef("--memory %q: want a number from 1, with KiB, MiB or GiB behind it or nothing for bytes", k.memory)
+		}
+	}
 	if opt.Jobs, opt.KeepGoing = k.jobs, k.keepGoing; k.jobs == 0 {
-		opt.Jobs = runtime.GOMAXPROCS(0)
+		opt.Jobs = goruntime.GOMAXPROCS(0)
 	}
 	return k.native.check(cmd)
+}
+
+// collectAt is by how many percent the heap grows before it is collected while buckets
+// are compiled: most of what passes make is dead soon, and collecting as often as usual
+// takes a quarter of the time.
+const collectAt = 300
+
+// bound has the collector keep to the memory that compiling may hold. What the user's
+// environment says of the collector stays.
+func bound(memory int64) (undo func()) {
+	undo = func() {}
+	if os.Getenv("GOGC") == "" {
+		old := debug.SetGCPercent(collectAt)
+		undo = func() { debug.SetGCPercent(old) }
+	}
+	if old := debug.SetMemoryLimit(-1); memory > 0 && old == math.MaxInt64 {
+		percent := undo
+		debug.SetMemoryLimit(memory / 16 * 15) // the program itself takes memory too
+		undo = func() { debug.SetMemoryLimit(old); percent() }
+	}
+	return undo
 }
 
 // mostKept bounds the store. What was used least recently is removed beyond it.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"io/fs"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -117,30 +119,60 @@ func TestProcessesShareAStore(t *testing.T) {
 	}
 }
 
-// Wherever, however parallel and under whatever surroundings it is compiled, a bundle has
-// the same bytes.
+// shuffledBuckets is a list of buckets that covers keptDeployment, its lines and the sizes
+// on a line in an order of its own.
+func shuffledBuckets(rng *rand.Rand) string {
+	sizes := func(name string, values ...int) string {
+		rng.Shuffle(len(values), func(i, j int) { values[i], values[j] = values[j], values[i] })
+		return name + "=" + strings.ReplaceAll(strings.Trim(fmt.Sprint(values), "[]"), " ", ",")
+	}
+	lines := []string{
+		"prefill " + sizes("q", 16, 64) + " " + sizes("c", 0, 4, 16),
+		"prefill " + sizes("c", 2, 4) + " " + sizes("q", 32),
+		"decode " + sizes("b", 1) + " " + sizes("n", 1, 16),
+		"decode " + sizes("b", 4, 2) + " " + sizes("n", 8, 32),
+		"decode " + sizes("n", 64) + " " + sizes("b", 4),
+	}
+	rng.Shuffle(len(lines), func(i, j int) { lines[i], lines[j] = lines[j], lines[i] })
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// Wherever, however parallel and under whatever surroundings it is compiled, with a store
+// or without, and in whatever order its buckets are listed, a bundle has the same bytes.
 func TestBundleBytesDependOnInputsAlone(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	dir, rng := t.TempDir(), rand.New(rand.NewPCG(5, 11))
+	text := strings.Replace(keptDeployment, "tensor_parallel: 2", "tensor_parallel: 1", 1) + "buckets: {strategy: file, path: list.txt}\n"
+	kept, lists := map[string]bool{}, map[string]bool{}
 	var want string
-	compiles := 4
-	if os.Getenv("QUILL_SOAK") != "" {
-		compiles = 10
-	}
-	for i := range compiles {
-		deployment := writeDeployment(t, "nano-dense", strings.Replace(keptDeployment, "tensor_parallel: 2", "tensor_parallel: 1", 1))
+	for i := range 10 {
+		deployment := writeDeployment(t, "nano-dense", text)
+		list := shuffledBuckets(rng)
+		lists[list] = true
+		require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(deployment), "list.txt"), []byte(list), 0o644))
 		out := filepath.Join(dir, fmt.Sprint("out", i))
-		cmd := quillCompile(t, filepath.Join(dir, fmt.Sprint("cache", i/3)), deployment, out, "--jobs", fmt.Sprint(1+i%4))
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", []string{"umask 022", "umask 077"}[i/2%2]+`; exec quill "$@"`, "quill",
+			"compile", deployment, "-o", out, "--jobs", fmt.Sprint(1+i%4), "--json")
+		if i == 9 {
+			cmd.Args = append(cmd.Args, "--no-cache")
+		} else {
+			cmd.Args = append(cmd.Args, "--cache", filepath.Join(dir, fmt.Sprint("cache", i/3))) // one cold, two warm
+		}
 		cmd.Dir = t.TempDir()
-		cmd.Env = append(os.Environ(), "TZ="+[]string{"UTC", "Asia/Tokyo"}[i%2], fmt.Sprint("GOMAXPROCS=", 1+i%2), "LANG=C")
-		text, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s", text)
+		cmd.Env = append(os.Environ(), "TZ="+[]string{"UTC", "Asia/Tokyo"}[i%2], fmt.Sprint("GOMAXPROCS=", 1+i%2), "LC_ALL="+[]string{"C", "C.UTF-8"}[i/2%2])
+		var errors bytes.Buffer
+		cmd.Stderr = &errors
+		said, err := cmd.Output()
+		require.NoError(t, err, "%s", &errors)
+		kept[regexp.MustCompile(`"kept":\d+`).FindString(string(said))] = true
 		if got := sum(t, out); want == "" {
 			want = got
 		} else {
 			require.Equal(t, want, got, "compile %d", i)
 		}
 	}
+	require.Equal(t, map[string]bool{`"kept":0`: true, `"kept":18`: true}, kept, "cold and warm stores")
+	require.Greater(t, len(lists), 5)
 }
 
 // BenchmarkCompile reports what compiling a whole deployment takes, with an empty store
@@ -160,11 +192,10 @@ func BenchmarkCompile(b *testing.B) {
 			b.Run(c.model+"/"+state, func(b *testing.B) {
 				deployment, dir := writeDeployment(b, c.model, "model: MODEL\n"+c.text), b.TempDir()
 				out := filepath.Join(dir, "out.quill")
-				compile := func(cache string) *os.ProcessState {
-					cmd := quillCompile(b, filepath.Join(dir, cache), deployment, out)
-					text, err := cmd.CombinedOutput()
-					require.NoError(b, err, "%s", text)
-					return cmd.ProcessState
+				compile := func(cache string) (peak int64) {
+					said, err := quillCompile(b, filepath.Join(dir, cache), deployment, out, "--json").Output()
+					require.NoError(b, err)
+					return peakOf(b, said)
 				}
 				if state == "warm" {
 					compile("cache")
@@ -177,7 +208,7 @@ func BenchmarkCompile(b *testing.B) {
 						cache += fmt.Sprint(runs)
 					}
 					runs++
-					peak = max(peak, largestMemory(compile(cache)))
+					peak = max(peak, compile(cache))
 				}
 				info, err := os.Stat(out)
 				require.NoError(b, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"quill/ir"
+	"quill/lower"
 	"quill/recipes"
 )
 
@@ -20,6 +21,7 @@ const maxIR = 1 << 28
 type optOptions struct {
 	passFlags
 	params []string
+	lower  string // bucket
 	out    string
 }
 
@@ -33,17 +35,23 @@ standard input. Without --passes the file is only parsed, verified and printed.
 
 Facts about the deployment that passes may ask for are given by --param, with
 the keys of a deployment: --param block_size=128. For moe, what auto stands for is
-said: fused or gather. quill inspect shows those of a bundle.`,
+said: fused or gather. quill inspect shows those of a bundle.
+
+--lower makes recipes and the plan of the result, too, and checks them as compile does:
+the module must be one of a bucket, outlined and of concrete sizes. What fails then is
+what compile would fail with; the line that it prints for a bucket is such a one.`,
 		Example: examples(
 			"quill opt decode.qir --passes=canonicalize,cse,dce",
 			"quill opt decode.qir --passes=canonicalize,cse,dce --print-after=diff -o /dev/null",
 			"quill opt decode.qir --passes='cse{scope=function}' --rewrite-limit=12 --validate",
+			"quill opt --lower=decode/b=1,n=1 -o /dev/null dumps/f32/decode-few/b=1,n=1/16-input.qir",
 		),
 		Args: oneArg("FILE.qir"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
 	o.add(cmd, "")
 	cmd.Flags().StringArrayVar(&o.params, "param", nil, "a fact about the deployment, as key=value")
+	cmd.Flags().StringVar(&o.lower, "lower", "", "bucket, such as decode/b=1,n=1, whose plan and recipes to make of the result and to check")
 	cmd.Flags().StringVarP(&o.out, "output", "o", "", "file to write (default: the standard output)")
 	return cmd
 }
@@ -58,12 +66,23 @@ func (o *optOptions) run(cmd *cobra.Command, path string) error {
 			return usagef("--param: %v", err)
 		}
 	}
+	var bucket recipes.Bucket
+	if o.lower != "" {
+		if bucket, err = recipes.ParseBucket(o.lower); err != nil {
+			return usagef("--lower: %v", err)
+		}
+	}
 	m, err := readModule(cmd.InOrStdin(), path)
 	if err != nil {
 		return err
 	}
 	if err := o.report(cmd.Context(), o.make(cfg).Run(cmd.Context(), "", m)); err != nil {
 		return err
+	}
+	if o.lower != "" {
+		if _, _, err := lower.Lower(m, bucket); err != nil {
+			return fmt.Errorf("%s: bucket %s: %w", path, bucket, err)
+		}
 	}
 	if o.out == "" {
 		return m.Print(cmd.OutOrStdout())

@@ -159,7 +159,7 @@ func (o *runOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	if o.json {
-		return writeJSON(stdout, a.json())
+		return writeJSON(stdout, a.json(servedBy(s)))
 	}
 	fmt.Fprintln(stderr, dim(stderr, clock.statistics(s.Info().Counters, len(prompt))))
 	return nil

@@ -118,6 +118,7 @@ type scored struct {
 	Shape    []int64   `json:"shape"`
 	Seconds  float64   `json:"seconds"`
 	Compared *compared `json:"compared,omitempty"`
+	Counters served    `json:"counters"`
 }
 
 func (s *scored) String() string {
@@ -183,7 +184,7 @@ func (o *scoreOptions) run(ctx context.Context, stderr io.Writer) (*scored, erro
 			return nil, err
 		}
 	}
-	done := &scored{Out: o.out, Tensor: t.Name, Shape: t.Shape}
+	done := &scored{Out: o.out, Tensor: t.Name, Shape: t.Shape, Counters: servedBy(s)}
 	if ref != nil {
 		logits, err := t.F32()
 		if err != nil {

@@ -70,6 +70,22 @@ func openSession(ctx context.Context, bundle string, opt runtime.Options, stderr
 	return s, nil
 }
 
+// served is what a session did, for machines. The last three are 0 whatever is served:
+// nothing is compiled or allocated after opening, and every step has a bucket.
+type served struct {
+	Steps           int64 `json:"steps"`
+	Launches        int64 `json:"launches"`
+	Collectives     int64 `json:"collectives"`
+	Compiles        int64 `json:"compiles"`
+	BucketMisses    int64 `json:"bucket_misses"`
+	LateAllocations int64 `json:"late_allocations"`
+}
+
+func servedBy(s *runtime.Session) served {
+	c := s.Info().Counters
+	return served{c.Steps, c.Launches, c.Collectives, c.Compiles, c.Misses, c.LateAllocations}
+}
+
 // admit refuses sessions that are larger than the machine. Mapped weights are
 // not a part of that: they are page cache.
 func admit(m runtime.Memory) error {

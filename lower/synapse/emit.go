@@ -8,6 +8,7 @@ package synapse
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"quill/ir"
 	"quill/ir/ops"
@@ -91,7 +92,7 @@ func Trace(s Segment) (*Traced, error) {
 	for _, o := range s.Fn.Ops {
 		nodes = append(nodes, len(e.r.Nodes))
 		if err := e.op(o); err != nil {
-			return nil, fmt.Errorf("%s (%s): %w", o.Name(), o.Loc, err)
+			return nil, fmt.Errorf("%s of %s to %s (%s): %w", o.Name(), typesText(o.Args), typesText(o.Results), o.Loc, err)
 		}
 	}
 	for i := range e.r.Tensors {
@@ -109,6 +110,19 @@ func Trace(s Segment) (*Traced, error) {
 		t.makes[o] = t.Nodes[i] < t.Nodes[i+1]
 	}
 	return t, nil
+}
+
+// typesText is the types of values, for errors.
+func typesText(vs []*ir.Value) string {
+	parts := make([]string, len(vs))
+	for i, v := range vs {
+		parts[i] = v.Type.String()
+	}
+	const most = 8 // of experts there are thousands
+	if n := len(parts); n > most {
+		parts = append(parts[:most], fmt.Sprintf("%d more", n-most))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // Makes reports whether an op of the segment has nodes. One that has none is a view of

@@ -19,6 +19,7 @@ type IllegalError struct {
 	Want    string
 	Have    string
 	Help    string // how to mend it
+	Types   string // of the node's operands and results, with dims fastest first; not in the text
 }
 
 func (e *IllegalError) Error() string {
@@ -60,7 +61,26 @@ type nodeCheck struct {
 func (c *nodeCheck) illegal(name, operand, want, have string) error {
 	return &IllegalError{
 		Rule: name, Recipe: c.r.Name, Node: nodeName(c.n), Operand: operand, Want: want, Have: have, Help: rule(name).Help,
+		Types: typesText(c.r, c.n),
 	}
+}
+
+// typesText is types and dims of a node's operands, and of its results.
+func typesText(r *recipes.Recipe, n *recipes.Node) string {
+	list := func(tensors []int) string {
+		parts := make([]string, len(tensors))
+		for i, t := range tensors {
+			if parts[i] = "nothing"; t != recipes.Absent {
+				parts[i] = r.Tensors[t].DType.String() + " " + dimsText(r.Tensors[t].Dims)
+			}
+		}
+		const most = 8 // of experts there are thousands
+		if n := len(parts); n > most {
+			parts = append(parts[:most], fmt.Sprintf("%d more", n-most))
+		}
+		return strings.Join(parts, ", ")
+	}
+	return list(n.In) + " and makes " + list(n.Out)
 }
 
 // nodeName says which node, of which GUID, and from where in the model.

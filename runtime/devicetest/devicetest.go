@@ -486,11 +486,17 @@ func testRepeat(t *testing.T, s *Subject, ranks int) {
 		}
 		d.run(t, n%2, &l, 0, x)
 	}
+	programs, allocations := d.Made()
+	require.Positive(t, programs)
+	require.Positive(t, allocations)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		if err := d.replays[near].Run(context.Background()); err != nil {
 			panic(err)
 		}
 	}))
+	afterPrograms, after := d.Made()
+	require.Equal(t, programs, afterPrograms)
+	require.Equal(t, allocations, after)
 }
 
 // A step that was cancelled before it begins does nothing.

@@ -19,6 +19,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"quill/recipes"
@@ -84,6 +85,8 @@ type Device struct {
 	ahead   bool
 	crew    *crew
 
+	programs, allocations atomic.Int64
+
 	mu      sync.Mutex // held while anything executes or memory is resized
 	closed  bool
 	launch  *Launch // that executes
@@ -131,7 +134,7 @@ func New(o Options) (*Device, error) {
 		outs:    make([][]byte, o.Ranks),
 	}
 	for r := range d.ranks {
-		if err := d.ranks[r].make(r, &o, sizes); err != nil {
+		if err := d.makeRank(r, &o, sizes); err != nil {
 			return nil, fmt.Errorf("host device: rank %d: %w", r, err)
 		}
 	}
@@ -164,14 +167,21 @@ func (o *Options) check() (map[recipes.Buffer]int64, error) {
 	return sizes, nil
 }
 
-// make allocates the buffers of rank r, or takes its weights from the caller.
-func (k *rank) make(r int, o *Options, sizes map[recipes.Buffer]int64) error {
+// alloc allocates memory of the device, which is counted.
+func (d *Device) alloc(n int64) []byte {
+	d.allocations.Add(1)
+	return alloc(n)
+}
+
+// makeRank allocates the buffers of rank r, or takes its weights from the caller.
+func (d *Device) makeRank(r int, o *Options, sizes map[recipes.Buffer]int64) error {
+	k := &d.ranks[r]
 	k.buffers = make(map[recipes.Buffer][]byte, len(sizes))
 	for b, n := range sizes {
 		if b == recipes.Weights && o.Weights != nil {
 			continue
 		}
-		m, err := o.memory(r, b, n)
+		m, err := d.memory(o, r, b, n)
 		if err != nil {
 			return fmt.Errorf("buffer %s of %d bytes: %w", b, n, err)
 		}
@@ -196,10 +206,11 @@ func (k *rank) make(r int, o *Options, sizes map[recipes.Buffer]int64) error {
 }
 
 // memory allocates one buffer.
-func (o *Options) memory(r int, b recipes.Buffer, n int64) ([]byte, error) {
+func (d *Device) memory(o *Options, r int, b recipes.Buffer, n int64) ([]byte, error) {
 	if o.Memory == nil || n == 0 {
-		return alloc(n), nil
+		return d.alloc(n), nil
 	}
+	d.allocations.Add(1)
 	m, err := o.Memory(r, b, n)
 	if err == nil && (int64(len(m)) != n || uintptr(unsafe.Pointer(unsafe.SliceData(m)))%alignment != 0) {
 		err = fmt.Errorf("the caller's memory has %d bytes, or does not begin at a multiple of %d", len(m), alignment)
@@ -230,6 +241,13 @@ func (d *Device) Ranks() int { return len(d.ranks) }
 
 // Threads is the number of threads that execute launches.
 func (d *Device) Threads() int { return len(d.crew.threads) }
+
+// Made is how many programs the device has loaded, and how often it has allocated
+// memory: buffers, workspace, memory of threads, addresses of launches. Executing
+// changes neither.
+func (d *Device) Made() (programs, allocations int64) {
+	return d.programs.Load(), d.allocations.Load()
+}
 
 // Bytes is the host view of one rank's buffer, nil if there is none or if it is
 // not the device's. It must not be touched while a launch or collective
@@ -292,11 +310,14 @@ func (d *Device) reserve(p *Program) error {
 	for r := range d.ranks {
 		k := &d.ranks[r]
 		if int64(len(k.workspace)) < p.workspace {
-			k.workspace = alloc(p.workspace)
+			k.workspace = d.alloc(p.workspace)
 		}
 	}
 	for _, t := range d.crew.threads {
-		t.mem.grow(p.operands, p.values)
+		if t.mem.grow(p.operands, p.values) {
+			d.allocations.Add(1)
+		}
 	}
+	d.programs.Add(1)
 	return nil
 }

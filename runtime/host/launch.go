@@ -59,6 +59,7 @@ func (d *Device) Bind(p *Program, b []recipes.Binding) (*Launch, error) {
 	if d.closed {
 		return nil, ErrClosed
 	}
+	d.allocations.Add(1)
 	l := &Launch{program: p, bases: make([][][]byte, len(d.ranks)), weights: make([][]*byte, len(d.ranks))}
 	for k := range d.ranks {
 		bases := make([][]byte, len(b)+1)

@@ -43,13 +43,16 @@ type mem struct {
 	tile   tile     // of units that compute by rows
 }
 
-func (m *mem) grow(operands, values int) {
+// grow makes room and reports whether there was too little.
+func (m *mem) grow(operands, values int) bool {
+	more := len(m.slots) < operands || len(m.tile.backing) < values
 	if len(m.slots) < operands {
 		m.slots = make([][]byte, operands)
 	}
 	if len(m.tile.backing) < values {
 		m.tile.backing = make([]lane, values)
 	}
+	return more
 }
 
 // region is a part of a node's scratch memory.

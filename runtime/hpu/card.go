@@ -27,6 +27,8 @@ type card struct {
 	comm   *syn.Comm // nil for one rank alone
 	// undo releases what was acquired, the last first.
 	undo []func() error
+	// where tells the group what the card is at.
+	where *place
 
 	sizes     map[recipes.Buffer]int64
 	base      map[recipes.Buffer]uint64
@@ -123,6 +125,7 @@ func (c *card) allocate(sizes map[recipes.Buffer]int64) error {
 }
 
 func (c *card) malloc(n uint64) (uint64, error) {
+	c.where.allocations.Add(1)
 	addr, err := c.dev.Malloc(n)
 	if err == nil {
 		c.undo = append(c.undo, func() error { return c.dev.Free(addr) })
@@ -153,6 +156,7 @@ func (c *card) load(h recipes.Hash, r *recipes.Recipe, native []byte) error {
 		return err
 	}
 	defer os.Remove(path)
+	c.where.programs.Add(1)
 	p := &program{sections: make([]section, len(r.Sections))}
 	if p.recipe, err = c.rt.LoadRecipe(path); err != nil {
 		return err
@@ -289,6 +293,7 @@ func (c *card) bind(number int, p *recipes.Plan, all map[recipes.Hash]*recipes.R
 		}
 	}
 	for len(c.marks) < len(p.Steps)/markEvery {
+		c.where.allocations.Add(1)
 		e, err := c.dev.NewEvent(false)
 		if err != nil {
 			return nil, err
@@ -335,8 +340,9 @@ func (c *card) bindCollective(k *recipes.Collective) (step, error) {
 	return s, errors.Join(err, err2)
 }
 
-// run executes a plan and waits for it. What it is at is in where.
-func (c *card) run(b *bound, where *place) error {
+// run executes a plan and waits for it.
+func (c *card) run(b *bound) error {
+	where := c.where
 	where.runs.Add(1)
 	where.plan.Store(int64(b.number))
 	where.step.Store(0)

@@ -3,6 +3,7 @@
 package hpu
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -18,7 +19,9 @@ import (
 func TestReplaysTakeNothing(t *testing.T) {
 	s := simulate(t, "")
 	w := devicetest.NewWork(t, subject(s), 1)
-	c := card{ranks: 1, programs: make(map[recipes.Hash]*program)}
+	mem, err := newShared(1)
+	require.NoError(t, err)
+	c := card{ranks: 1, where: mem.place(0), programs: make(map[recipes.Hash]*program)}
 	require.NoError(t, c.acquire(s.library, 7, 0))
 	for h, r := range w.Compiled.Recipes {
 		native, err := w.Compiled.Native.Recipe(h)
@@ -26,21 +29,19 @@ func TestReplaysTakeNothing(t *testing.T) {
 		require.NoError(t, c.load(h, r, native))
 	}
 	require.NoError(t, c.allocate(w.Set.Info.Bytes))
-	mem, err := newShared(1)
-	require.NoError(t, err)
-	where := mem.place(0)
 	var plans []*bound
 	for i := range w.Set.Plans[:2] {
 		b, err := c.bind(i, &w.Set.Plans[i], w.Compiled.Recipes)
 		require.NoError(t, err)
 		plans = append(plans, b)
 	}
-	require.NoError(t, c.run(plans[0], where))
+	require.NoError(t, c.run(plans[0]))
 	moved := c.moved.Load()
+	made := c.where.allocations.Load()
 	free, _, err := c.dev.Memory()
 	require.NoError(t, err)
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
-		if err := c.run(plans[0], where); err != nil {
+		if err := c.run(plans[0]); err != nil {
 			panic(err)
 		}
 	}))
@@ -48,14 +49,15 @@ func TestReplaysTakeNothing(t *testing.T) {
 	now, _, err := c.dev.Memory()
 	require.NoError(t, err)
 	require.Equal(t, free, now)
+	require.Equal(t, made, c.where.allocations.Load())
 
 	// The other plan has the same recipes and another place in the arena: x and z move
 	// for the first, z, the order and g for the second.
-	require.NoError(t, c.run(plans[1], where))
+	require.NoError(t, c.run(plans[1]))
 	require.Equal(t, moved+5, c.moved.Load())
-	require.NoError(t, c.run(plans[1], where))
+	require.NoError(t, c.run(plans[1]))
 	require.Equal(t, moved+5, c.moved.Load())
-	require.Equal(t, int64(1+1001+2), where.runs.Load()) // AllocsPerRun runs once more
+	require.Equal(t, int64(1+1001+2), c.where.runs.Load()) // AllocsPerRun runs once more
 	require.NoError(t, c.release())
 	require.NoError(t, mem.close())
 }
@@ -64,9 +66,11 @@ func TestReplaysTakeNothing(t *testing.T) {
 func TestNativeRecipeOfAnother(t *testing.T) {
 	s := simulate(t, "")
 	w := devicetest.NewWork(t, subject(s), 1)
-	c := card{ranks: 1, programs: make(map[recipes.Hash]*program)}
+	mem, err := newShared(1)
+	require.NoError(t, err)
+	c := card{ranks: 1, where: mem.place(0), programs: make(map[recipes.Hash]*program)}
 	require.NoError(t, c.acquire(s.library, 6, 0))
-	defer func() { require.NoError(t, c.release()) }()
+	defer func() { require.NoError(t, errors.Join(c.release(), mem.close())) }()
 	for _, k := range []struct {
 		step   int // of the first plan
 		tensor string

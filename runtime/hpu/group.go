@@ -110,6 +110,17 @@ func hashManifest(b *recipes.Bundle) (recipes.Hash, error) {
 // Ranks is the number of ranks.
 func (g *Group) Ranks() int { return g.b.Manifest.Deployment.TensorParallel }
 
+// Made is how many recipes all ranks have loaded, and how often they have allocated
+// memory of their cards or for them, since they were started.
+func (g *Group) Made() (programs, allocations int64) {
+	for rank := range g.Ranks() {
+		p := g.shared.place(rank)
+		programs += p.programs.Load()
+		allocations += p.allocations.Load()
+	}
+	return programs, allocations
+}
+
 // start starts all ranks, gives each its card, and joins them. If one fails none is
 // left.
 func (g *Group) start(ctx context.Context) error {
@@ -132,6 +143,7 @@ func (g *Group) join(ctx context.Context) error {
 	g.lost = nil
 	g.members = nil
 	n := g.Ranks()
+	g.shared.fresh(n)
 	g.replies = make(chan reply, 4*n)
 	for rank := range n {
 		m, err := g.spawn(rank)

@@ -40,6 +40,7 @@ func (c *card) loadWeights(ctx context.Context, b *recipes.Bundle, set *recipes.
 	}()
 	for range uploads {
 		x := &upload{}
+		c.where.allocations.Add(1)
 		if x.mem, err = c.dev.HostMalloc(runtime.LoadChunk); err != nil {
 			return err
 		}

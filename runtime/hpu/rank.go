@@ -165,7 +165,7 @@ func (r *rank) execute(ctx context.Context, k kind, body []byte) ([]byte, error)
 		if b == nil {
 			return nil, errors.New("the plan is not bound")
 		}
-		return nil, r.card.run(b, r.shared.place(r.req.Rank))
+		return nil, r.card.run(b)
 	case askClear:
 		if err := r.card.clear(recipes.Buffer(body)); err != nil {
 			return nil, err
@@ -201,7 +201,7 @@ func (r *rank) open(body []byte) ([]byte, error) {
 	if r.set == nil {
 		return nil, fmt.Errorf("no precision %q in bundle %s", r.req.Precision, r.req.Bundle)
 	}
-	r.card.ranks = r.req.Ranks
+	r.card.ranks, r.card.where = r.req.Ranks, r.shared.place(r.req.Rank)
 	if err := r.card.acquire(r.req.Library, r.req.Module, r.req.Patience); err != nil {
 		return nil, err
 	}
@@ -298,6 +298,7 @@ func (r *rank) moves(list []transfer) ([]move, error) {
 		if len(mem) == 0 {
 			continue
 		}
+		r.card.where.allocations.Add(1)
 		if err := r.card.dev.HostMap(mem); err != nil {
 			return nil, err
 		}
@@ -332,6 +333,7 @@ func (r *rank) move(k kind, body []byte) ([]byte, error) {
 	if req.Bytes > maxChunk || k == askWrite && req.Bytes != int64(len(data)) {
 		return nil, fmt.Errorf("%d bytes, have %d", req.Bytes, len(data))
 	}
+	r.card.where.allocations.Add(1)
 	mem, err := r.card.dev.HostMalloc(uint64(req.Bytes))
 	if err != nil {
 		return nil, err

@@ -89,7 +89,12 @@ type place struct {
 	plan  atomic.Int64 // its number
 	step  atomic.Int64 // steps that are enqueued on the card
 	waits atomic.Int64 // 1 while the rank waits for the card
+	// What was loaded and allocated since the rank was started.
+	programs, allocations atomic.Int64
 }
+
+// fresh clears what ranks said of themselves.
+func (s *shared) fresh(ranks int) { clear(s.mem[:ranks*statePage]) }
 
 // place is the page of a rank.
 func (s *shared) place(rank int) *place {

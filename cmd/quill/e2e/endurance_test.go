@@ -50,6 +50,7 @@ func TestEnduranceSoak(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	require.Less(t, int64(after.HeapAlloc)-int64(before.HeapAlloc), int64(1<<20), "memory grew in %d steps", done)
 	require.LessOrEqual(t, runtime.NumGoroutine(), goroutines)
+	require.NoError(t, unstatic(s.Session), "%d steps", done)
 }
 
 // A decode step allocates nothing, on any number of threads and ranks.
@@ -69,5 +70,6 @@ func TestStepsAllocateNothing(t *testing.T) {
 			}
 		}))
 		q.Close()
+		require.NoError(t, unstatic(s.Session))
 	}
 }
