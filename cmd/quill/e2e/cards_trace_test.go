@@ -1,0 +1,639 @@
+//go:build linux && amd64
+
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"quill/recipes"
+	"quill/recipes/dump"
+	"quill/recipes/target"
+)
+
+// call is a line of the simulated library's trace.
+type call struct {
+	N      int             `json:"n"`
+	Name   string          `json:"call"`
+	Args   json.RawMessage `json:"args"`
+	Out    json.RawMessage `json:"out"`
+	Status int             `json:"status"`
+}
+
+// callArgs are the arguments that the checkers look at.
+type callArgs struct {
+	DeviceType int        `json:"device_type"`
+	Graph      uint64     `json:"graph"`
+	Attributes []int      `json:"attributes"`
+	Values     []int      `json:"values"`
+	Section    uint64     `json:"section"`
+	Tensor     uint64     `json:"tensor"`
+	Name       string     `json:"name"`
+	Type       int        `json:"type"`
+	Dims       int        `json:"dims"`
+	Geometry   int        `json:"geometry"`
+	Sizes      []int64    `json:"sizes"`
+	DataType   int        `json:"data_type"`
+	Offset     int64      `json:"offset"`
+	GUID       string     `json:"guid"`
+	In         []uint64   `json:"in"`
+	NodeOut    []uint64   `json:"out"`
+	Params     string     `json:"params"`
+	Blocking   []uint64   `json:"blocking"`
+	Blocked    []uint64   `json:"blocked"`
+	Path       string     `json:"path"`
+	Recipe     uint64     `json:"recipe"`
+	Size       any        `json:"size"`
+	Direction  int        `json:"direction"`
+	Dst        []uint64   `json:"dst"`
+	Src        []uint64   `json:"src"`
+	Tensors    []launched `json:"tensors"`
+	Workspace  uint64     `json:"workspace"`
+	Flags      int        `json:"flags"`
+	Count      int64      `json:"count"`
+	Op         int        `json:"op"`
+	Send       uint64     `json:"send"`
+	Recv       uint64     `json:"recv"`
+}
+
+type launched struct {
+	Address uint64
+	Type    int
+	Sizes   []int64
+	ID      int
+}
+
+// readTrace reads a trace, whose calls all succeeded.
+func readTrace(t testing.TB, path string) []call {
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	var all []call
+	in := bufio.NewScanner(f)
+	in.Buffer(nil, 16<<20)
+	for in.Scan() {
+		var c call
+		require.NoError(t, json.Unmarshal(in.Bytes(), &c))
+		require.Zero(t, c.Status, "%s", in.Bytes())
+		all = append(all, c)
+	}
+	require.NoError(t, in.Err())
+	require.NotEmpty(t, all)
+	return all
+}
+
+func (c *call) args(t testing.TB) callArgs {
+	var a callArgs
+	if len(c.Args) > 0 {
+		require.NoError(t, json.Unmarshal(c.Args, &a), "%s", c.Args)
+	}
+	return a
+}
+
+func outOf[T any](t testing.TB, c *call) T {
+	var v T
+	require.NoError(t, json.Unmarshal(c.Out, &v), "%s: %s", c.Name, c.Out)
+	return v
+}
+
+// graphForm is a graph as calls or a dump tell it, in one form.
+type graphForm struct {
+	Nodes   []nodeForm
+	Tensors map[string]tensorForm
+}
+
+type nodeForm struct {
+	Name, GUID string
+	Params     []byte
+	In, Out    []string
+	After      []string
+}
+
+type tensorForm struct {
+	Type    string
+	Dims    []int64
+	Section string // the first tensor by name that has it, "" for none
+	Offset  int64
+}
+
+// normal names sections by their first tensor, and sorts what has no order.
+func (g *graphForm) normal() *graphForm {
+	first := map[string]string{}
+	names := make([]string, 0, len(g.Tensors))
+	for name := range g.Tensors {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		x := g.Tensors[name]
+		if x.Section == "" {
+			continue
+		}
+		if first[x.Section] == "" {
+			first[x.Section] = name
+		}
+		x.Section = first[x.Section]
+		g.Tensors[name] = x
+	}
+	for i := range g.Nodes {
+		slices.Sort(g.Nodes[i].After)
+	}
+	return g
+}
+
+// graphOfRecipe is what a graph of the recipe must be: its dump in the vendor's JSON
+// format, less the tensors that no node has, which a compile leaves out.
+func graphOfRecipe(t testing.TB, r *recipes.Recipe, profile *target.Profile) *graphForm {
+	l := dump.Listing{Name: "x", Entries: []dump.Entry{{Recipe: r}}}
+	text, err := l.JSON(profile)
+	require.NoError(t, err)
+	var file struct {
+		Graphs []struct {
+			Nodes []struct {
+				Name, GUID string
+				Params     []int
+				Inputs     []string `json:"input_tensors"`
+				Outputs    []string `json:"output_tensors"`
+				Blocking   []string `json:"blocking_nodes"`
+			}
+			Tensors []struct {
+				Name, DType string
+				MaxShape    []int64 `json:"max_shape"`
+				Section     []int   `json:"user_mem_section_index"`
+				Offset      int64   `json:"user_mem_offset"`
+			}
+		}
+	}
+	require.NoError(t, json.Unmarshal(text, &file))
+	g := &graphForm{Tensors: map[string]tensorForm{}}
+	touched := map[string]bool{}
+	for _, n := range file.Graphs[0].Nodes {
+		form := nodeForm{Name: n.Name, GUID: n.GUID, In: n.Inputs, Out: n.Outputs, After: n.Blocking}
+		for _, b := range n.Params {
+			form.Params = append(form.Params, byte(b))
+		}
+		for _, name := range append(slices.Clone(n.Inputs), n.Outputs...) {
+			touched[name] = true
+		}
+		g.Nodes = append(g.Nodes, form)
+	}
+	for _, x := range file.Graphs[0].Tensors {
+		if !touched[x.Name] {
+			continue
+		}
+		form := tensorForm{Type: x.DType, Dims: x.MaxShape, Offset: x.Offset}
+		if len(x.Section) > 0 {
+			form.Section = fmt.Sprint(x.Section[0])
+		}
+		g.Tensors[x.Name] = form
+	}
+	return g.normal()
+}
+
+// typeNames are element types by their numbers in calls.
+var typeNames = map[int]string{1: "int8", 2: "bf16", 4: "float32", 16: "int32", 32: "uint8", 32768: "int64"}
+
+// underway is a graph that calls build.
+type underway struct {
+	stage    int // what came last, see order
+	sections map[uint64]*sectionCalls
+	tensors  map[uint64]*tensorCalls
+	names    map[string]bool
+	nodes    map[uint64]int // by id
+	g        graphForm
+}
+
+type sectionCalls struct{ persistent, grouped, used bool }
+
+type tensorCalls struct {
+	name     string
+	max, min []int64
+	dtype    int
+	section  uint64
+	offset   int64
+	used     bool
+}
+
+// order is the stage of each call that builds a graph: later ones never come before
+// earlier ones. Calls of one stage may mix.
+var order = map[string]int{
+	"synGraphSetAttributes": 1,
+	"synSectionCreate":      2, "synSectionSetPersistent": 2, "synSectionSetGroup": 2,
+	"synTensorHandleCreate": 3, "synTensorSetGeometry": 3, "synTensorSetDeviceDataType": 3, "synTensorAssignToSection": 3,
+	"synNodeCreateWithId": 4, "synNodeDependencySet": 4,
+	"synGraphCompile": 5, "synGraphCompileV2": 5,
+}
+
+// rebuild makes the graphs of a compile's calls, by handle of the compiled recipe. Calls
+// that it does not know, orders and sizes that are not as they must be fail the test.
+func rebuild(t testing.TB, trace []call) []*graphForm {
+	graphs := map[uint64]*underway{}
+	sections, tensors := map[uint64]*underway{}, map[uint64]*underway{}
+	var done []*graphForm
+	for i := range trace {
+		c := &trace[i]
+		a := c.args(t)
+		var u *underway
+		switch c.Name {
+		case "synSectionSetPersistent", "synSectionSetGroup":
+			u = sections[a.Section]
+		case "synTensorSetGeometry", "synTensorSetDeviceDataType", "synTensorAssignToSection":
+			u = tensors[a.Tensor]
+		default:
+			u = graphs[a.Graph]
+		}
+		if stage := order[c.Name]; stage > 0 {
+			require.NotNil(t, u, "call %d, %s, of a graph that is not there", c.N, c.Name)
+			require.GreaterOrEqual(t, stage, u.stage, "call %d, %s, comes too late", c.N, c.Name)
+			require.LessOrEqual(t, u.stage, 4, "call %d, %s, after the compile", c.N, c.Name)
+			u.stage = stage
+		}
+		switch c.Name {
+		case "synInitialize", "synDestroy", "synRecipeSerialize", "synRecipeGetAttribute", "synRecipeDestroy":
+		case "synGraphCreate":
+			require.Equal(t, 4, a.DeviceType)
+			graphs[outOf[uint64](t, c)] = &underway{
+				sections: map[uint64]*sectionCalls{}, tensors: map[uint64]*tensorCalls{}, names: map[string]bool{}, nodes: map[uint64]int{},
+				g: graphForm{Tensors: map[string]tensorForm{}},
+			}
+		case "synGraphSetAttributes":
+			require.Equal(t, []int{0}, a.Attributes)
+			require.Equal(t, []int{1}, a.Values)
+		case "synSectionCreate":
+			h := outOf[uint64](t, c)
+			u.sections[h], sections[h] = &sectionCalls{}, u
+		case "synSectionSetPersistent":
+			require.False(t, u.sections[a.Section].used)
+			u.sections[a.Section].persistent = true
+		case "synSectionSetGroup":
+			require.False(t, u.sections[a.Section].used)
+			u.sections[a.Section].grouped = true
+		case "synTensorHandleCreate":
+			require.Zero(t, a.Type)
+			require.NotEmpty(t, a.Name)
+			require.False(t, u.names[a.Name], "tensor %s is there twice", a.Name)
+			u.names[a.Name] = true
+			h := outOf[struct{ Tensor uint64 }](t, c).Tensor
+			u.tensors[h], tensors[h] = &tensorCalls{name: a.Name}, u
+		case "synTensorSetGeometry":
+			require.Len(t, a.Sizes, a.Dims)
+			if x := u.tensors[a.Tensor]; a.Geometry == 1 {
+				x.max = a.Sizes
+			} else {
+				require.Zero(t, a.Geometry)
+				x.min = a.Sizes
+			}
+		case "synTensorSetDeviceDataType":
+			u.tensors[a.Tensor].dtype = a.DataType
+		case "synTensorAssignToSection":
+			s := u.sections[a.Section]
+			require.True(t, s.persistent && s.grouped, "call %d: the section is not ready", c.N)
+			s.used = true
+			u.tensors[a.Tensor].section, u.tensors[a.Tensor].offset = a.Section, a.Offset
+		case "synNodeCreateWithId":
+			n := nodeForm{Name: a.Name, GUID: a.GUID, In: u.operands(t, a.In), Out: u.operands(t, a.NodeOut), After: []string{}}
+			var err error
+			n.Params, err = base64.StdEncoding.DecodeString(a.Params)
+			require.NoError(t, err)
+			if len(n.Params) == 0 {
+				n.Params = nil
+			}
+			u.nodes[outOf[uint64](t, c)] = len(u.g.Nodes)
+			u.g.Nodes = append(u.g.Nodes, n)
+		case "synNodeDependencySet":
+			for _, before := range a.Blocking {
+				for _, behind := range a.Blocked {
+					i, ok := u.nodes[behind]
+					j, ok2 := u.nodes[before]
+					require.True(t, ok && ok2 && j < i, "call %d: nodes %d and %d", c.N, before, behind)
+					u.g.Nodes[i].After = append(u.g.Nodes[i].After, u.g.Nodes[j].Name)
+				}
+			}
+		case "synGraphCompile", "synGraphCompileV2":
+			require.NotEmpty(t, a.Name)
+			for _, x := range u.tensors {
+				require.True(t, x.used, "tensor %s is in no node", x.name)
+			}
+			done = append(done, u.g.normal())
+		case "synGraphDestroy":
+			require.Equal(t, 5, u.stage)
+			delete(graphs, a.Graph)
+		default:
+			t.Fatalf("call %d: %s is no call of a compile", c.N, c.Name)
+		}
+	}
+	require.Empty(t, graphs, "graphs are left")
+	return done
+}
+
+// operands names operands; their properties are final with their first node.
+func (u *underway) operands(t testing.TB, list []uint64) []string {
+	names := make([]string, len(list))
+	for i, h := range list {
+		if h == 0 {
+			continue
+		}
+		x := u.tensors[h]
+		require.NotNil(t, x)
+		require.Equal(t, x.max, x.min, "tensor %s", x.name)
+		require.NotEmpty(t, typeNames[x.dtype])
+		x.used = true
+		names[i] = x.name
+		form := tensorForm{Type: typeNames[x.dtype], Dims: x.max, Offset: x.offset}
+		if x.section != 0 {
+			form.Section = fmt.Sprint(x.section)
+		}
+		u.g.Tensors[x.name] = form
+	}
+	return names
+}
+
+// command is the program itself, which the tests of cards run.
+func command(t testing.TB) string {
+	path := filepath.Join(t.TempDir(), "quill")
+	out, err := exec.Command("go", "build", "-o", path, "quill/cmd/quill").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return path
+}
+
+// cardsBundle compiles a small model for simulated cards with the program. The traces of the
+// compile's processes are in dir.
+func cardsBundle(t testing.TB, quill, library, dir string, d deployment) (path string) {
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "buckets.txt"), []byte(d.buckets), 0o666))
+	deployment := filepath.Join(dir, "cards.yaml")
+	require.NoError(t, os.WriteFile(deployment, []byte(d.yaml("buckets.txt")), 0o666))
+	path = filepath.Join(dir, "cards.quill")
+	cmd := exec.Command(quill, "compile", deployment, "--native", "--synapse", library, "--no-cache", "-o", path)
+	cmd.Env = append(os.Environ(), "SIMSYNAPSE_TRACE="+filepath.Join(dir, "compile-%d"))
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return path
+}
+
+func smallCards(tp int) deployment {
+	d := nano("nano-small", tp, 8, "f32")
+	d.more = "moe: gather\n"
+	d.maxLen, d.maxSeqs, d.maxBatched = 64, 2, 16
+	d.buckets = "prefill q=4,16 c=0,8\ndecode b=1 n=8\ndecode b=2 n=16\n"
+	return d
+}
+
+// The calls of a compile are the recipes: rebuilt from the calls alone each is what its
+// dump says, every byte of its parameters too. The calls of steps are the plans: every
+// address, count and copy.
+func TestCardsCallsAreTheRecipes(t *testing.T) {
+	library := simulated(t)
+	dir, quill := t.TempDir(), command(t)
+	d := smallCards(2)
+	path := cardsBundle(t, quill, library, dir, d)
+	b, err := recipes.ReadBundle(path)
+	require.NoError(t, err)
+	profile, err := target.Load(target.Default)
+	require.NoError(t, err)
+	var rebuilt []*graphForm
+	traces, err := filepath.Glob(filepath.Join(dir, "compile-*"))
+	require.NoError(t, err)
+	for _, f := range traces {
+		rebuilt = append(rebuilt, rebuild(t, readTrace(t, f))...)
+	}
+	require.Len(t, rebuilt, len(b.Recipes))
+	for _, r := range b.Recipes {
+		want := graphOfRecipe(t, r, profile)
+		i := slices.IndexFunc(rebuilt, func(g *graphForm) bool { return sameForm(t, want, g) })
+		require.GreaterOrEqual(t, i, 0, "no calls make recipe %s", r.Name)
+		rebuilt = slices.Delete(rebuilt, i, i+1)
+	}
+
+	cmd := exec.Command(quill, "run", path, "--model", d.model, "--device", "hpu", "--synapse", library, "--tokens", "1,2,3,4,5,6", "--max-new", "5")
+	cmd.Env = append(os.Environ(), "SIMSYNAPSE_DIR="+dir, "SIMSYNAPSE_TRACE="+filepath.Join(dir, "run-%d"))
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	require.NoError(t, cmd.Run(), "%s", &said)
+	traces, err = filepath.Glob(filepath.Join(dir, "run-*"))
+	require.NoError(t, err)
+	require.Len(t, traces, d.tp)
+	var seen []string
+	for _, f := range traces {
+		buckets := replayed(t, b, readTrace(t, f))
+		require.Equal(t, recipes.Prefill, buckets[0].Phase)
+		text := fmt.Sprint(buckets)
+		require.Equal(t, 4, strings.Count(text, "decode/"), text)
+		require.Equal(t, 5, strings.Count(text, "logits/"), text)
+		seen = append(seen, text)
+	}
+	require.Equal(t, seen[0], seen[1], "ranks ran different plans")
+}
+
+// sameForm compares graphs; it is equality that is quick to say no.
+func sameForm(t testing.TB, a, b *graphForm) bool {
+	if len(a.Nodes) != len(b.Nodes) || len(a.Tensors) != len(b.Tensors) {
+		return false
+	}
+	x, err := json.Marshal(a)
+	require.NoError(t, err)
+	y, err := json.Marshal(b)
+	require.NoError(t, err)
+	return bytes.Equal(x, y)
+}
+
+// replayed reads the steps out of a rank's calls and finds their plans.
+func replayed(t testing.TB, b *recipes.Bundle, trace []call) []recipes.Bucket {
+	set := &b.Sets[0]
+	base := map[recipes.Buffer]uint64{}
+	loaded := map[uint64]recipes.Hash{}       // recipes by handle
+	tensors := map[uint64][]*recipes.Tensor{} // of each, by id
+	var buffers []recipes.Buffer              // that have yet to be allocated
+	for _, buf := range recipes.Buffers() {
+		if set.Info.Bytes[buf] > 0 {
+			buffers = append(buffers, buf)
+		}
+	}
+	var workspace uint64
+	var run []call
+	var all []recipes.Bucket
+	weights := true // until the first launch copies are those of weights
+	for i := range trace {
+		c := &trace[i]
+		a := c.args(t)
+		switch c.Name {
+		case "synRecipeDeSerialize":
+			name := filepath.Base(a.Path)
+			for h := range b.Recipes {
+				if strings.HasPrefix(name, "quill-"+h.String()[:12]+"-") {
+					loaded[outOf[uint64](t, c)] = h
+				}
+			}
+		case "synTensorRetrieveLaunchInfoById":
+			r := b.Recipes[loaded[a.Recipe]]
+			for _, x := range outOf[[]struct{ Name string }](t, c) {
+				i := slices.IndexFunc(r.Tensors, func(y recipes.Tensor) bool { return y.Name == x.Name })
+				tensors[a.Recipe] = append(tensors[a.Recipe], &r.Tensors[i])
+			}
+		case "synDeviceMalloc":
+			if len(buffers) == 0 {
+				require.Zero(t, workspace)
+				workspace = outOf[uint64](t, c)
+				continue
+			}
+			require.EqualValues(t, set.Info.Bytes[buffers[0]], a.Size)
+			base[buffers[0]] = outOf[uint64](t, c)
+			buffers = buffers[1:]
+		case "synLaunch":
+			weights = false
+			run = append(run, *c)
+		case "hcclAllReduce", "hcclAllGather":
+			run = append(run, *c)
+		case "synMemCopyAsync":
+			if !weights || a.Direction == 0 && a.Dst[0] >= base[recipes.Arena] && a.Dst[0] < base[recipes.Arena]+uint64(set.Info.Bytes[recipes.Arena]) {
+				run = append(run, *c)
+			}
+		case "synStreamSynchronize":
+			if len(run) > 0 {
+				all = append(all, planOf(t, set, b, base, workspace, loaded, tensors, run))
+			}
+			run = nil
+		case "synInitialize", "synDeviceAcquireByModuleId", "synStreamCreateGeneric", "synTensorRetrieveLaunchAmount", "synTensorRetrieveLaunchIds",
+			"synWorkspaceGetSize", "synMemsetAsync", "synEventCreate", "synEventRecord", "synEventSynchronize", "synHostMap", "synHostMalloc", "synHostFree",
+			"synHostUnmap", "hcclGetUniqueId", "hcclCommInitRank", "hcclCommFinalize", "hcclCommDestroy", "synEventDestroy", "synRecipeDestroy",
+			"synDeviceFree", "synStreamDestroy", "synDeviceRelease", "synDestroy", "synEventQuery", "synDeviceGetMemoryInfo", "hcclCommGetAsyncError":
+		default:
+			t.Fatalf("call %d: %s is no call of a rank", c.N, c.Name)
+		}
+	}
+	return all
+}
+
+// planOf is the bucket of the plan whose steps a run's calls are.
+func planOf(t testing.TB, set *recipes.Set, b *recipes.Bundle, base map[recipes.Buffer]uint64, workspace uint64,
+	loaded map[uint64]recipes.Hash, tensors map[uint64][]*recipes.Tensor, run []call,
+) recipes.Bucket {
+	var why []string
+	for i := range set.Plans {
+		p := &set.Plans[i]
+		err := matches(t, p, b, base, workspace, loaded, tensors, run)
+		if err == nil {
+			return p.Bucket
+		}
+		why = append(why, fmt.Sprintf("%v: %v", p.Bucket, err))
+	}
+	t.Fatalf("the calls from %d on are no plan:\n%s", run[0].N, strings.Join(why, "\n"))
+	return recipes.Bucket{}
+}
+
+func matches(t testing.TB, p *recipes.Plan, b *recipes.Bundle, base map[recipes.Buffer]uint64, workspace uint64,
+	loaded map[uint64]recipes.Hash, tensors map[uint64][]*recipes.Tensor, run []call,
+) error {
+	arena := base[recipes.Arena]
+	covered := make(map[int64]bool) // bytes of inputs that are copied
+	for len(run) > 0 && run[0].Name == "synMemCopyAsync" {
+		a := run[0].args(t)
+		if a.Direction != 0 {
+			break
+		}
+		for n, dst := range a.Dst {
+			size := int64(a.Size.([]any)[n].(float64))
+			for at := int64(dst - arena); at < int64(dst-arena)+size; at++ {
+				covered[at] = true
+			}
+		}
+		run = run[1:]
+	}
+	for i := range p.Inputs {
+		io := &p.Inputs[i]
+		for at := io.Offset; at < io.Offset+io.Bytes(); at++ {
+			if !covered[at] {
+				return fmt.Errorf("byte %d of input %s is not copied", at-io.Offset, io.Name)
+			}
+		}
+	}
+	if len(run) < len(p.Steps) {
+		return fmt.Errorf("%d calls for %d steps", len(run), len(p.Steps))
+	}
+	for i := range p.Steps {
+		a := run[i].args(t)
+		if k := p.Steps[i].Collective; k != nil {
+			name, op := "hcclAllReduce", 0
+			if k.Kind == recipes.AllGather {
+				name = "hcclAllGather"
+			}
+			if run[i].Name != name || a.Count != k.Count || a.Send != arena+uint64(k.In) || a.Recv != arena+uint64(k.Out) || a.DataType != 7 || a.Op != op {
+				return fmt.Errorf("step %d: call %d, %s, is not %s", i, run[i].N, run[i].Name, p.Steps[i].What())
+			}
+			continue
+		}
+		l := p.Steps[i].Launch
+		if run[i].Name != "synLaunch" || loaded[a.Recipe] != l.Recipe || a.Workspace != workspace || a.Flags != 0 {
+			return fmt.Errorf("step %d: call %d, %s, is not %s", i, run[i].N, run[i].Name, p.Steps[i].What())
+		}
+		if len(a.Tensors) != len(tensors[a.Recipe]) {
+			return fmt.Errorf("step %d: %d tensors, want %d", i, len(a.Tensors), len(tensors[a.Recipe]))
+		}
+		for _, x := range a.Tensors {
+			w := tensors[a.Recipe][x.ID]
+			at := l.Bindings[w.Section]
+			if want := base[at.Buffer] + uint64(at.Offset+w.Offset); x.Address != want {
+				return fmt.Errorf("step %d: tensor %s is at %#x, want %#x", i, w.Name, x.Address, want)
+			}
+			sizes := slices.Clone(w.Dims)
+			if len(sizes) == 1 {
+				sizes = append(sizes, 1)
+			}
+			if !slices.Equal(sizes, x.Sizes) {
+				return fmt.Errorf("step %d: tensor %s has sizes %v, want %v", i, w.Name, x.Sizes, sizes)
+			}
+		}
+	}
+	for _, c := range run[len(p.Steps):] {
+		if a := c.args(t); c.Name != "synMemCopyAsync" || a.Direction != 1 || a.Src[0] != arena+uint64(p.Outputs[0].Offset) {
+			return fmt.Errorf("call %d, %s, is no copy of an output", c.N, c.Name)
+		}
+	}
+	return nil
+}
+
+// A program that is killed leaves no rank and no card behind.
+func TestCardsOfAKilledProgram(t *testing.T) {
+	library := simulated(t)
+	dir, quill := t.TempDir(), command(t)
+	d := smallCards(2)
+	path := cardsBundle(t, quill, library, dir, d)
+	run := func(more ...string) *exec.Cmd {
+		cmd := exec.Command(quill, append([]string{"run", path, "--model", d.model, "--device", "hpu", "--synapse", library, "--tokens", "1,2,3"}, more...)...)
+		cmd.Env = append(os.Environ(), "SIMSYNAPSE_DIR="+dir)
+		return cmd
+	}
+	ranks := func() (n int) {
+		all, err := filepath.Glob("/proc/[0-9]*/environ")
+		require.NoError(t, err)
+		for _, f := range all {
+			env, err := os.ReadFile(f)
+			line, err2 := os.ReadFile(filepath.Join(filepath.Dir(f), "cmdline"))
+			if err == nil && err2 == nil && bytes.Contains(env, []byte("SIMSYNAPSE_DIR="+dir+"\x00")) && bytes.Contains(line, []byte("hpu-rank")) {
+				n++
+			}
+		}
+		return n
+	}
+	for range 5 {
+		cmd := run("--max-new", "50")
+		require.NoError(t, cmd.Start())
+		require.Eventually(t, func() bool { return ranks() == d.tp }, 20*time.Second, time.Millisecond)
+		require.NoError(t, cmd.Process.Kill())
+		_ = cmd.Wait()
+		require.Eventually(t, func() bool { return ranks() == 0 }, 5*time.Second, 10*time.Millisecond, "ranks outlive the program")
+	}
+	out, err := run("--max-new", "2").CombinedOutput()
+	require.NoError(t, err, "the cards cannot be used again: %s", out)
+}
