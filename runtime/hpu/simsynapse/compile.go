@@ -219,7 +219,7 @@ func (l *Library) pack(p *recipes.Recipe, consts map[string][]byte) *native.Reci
 			Name: t.Name, Section: uint16(firstSection + t.Section), Offset: uint64(t.Offset), Size: uint64(t.Bytes()), DType: l.numberOf(t.DType),
 			Scale: 1, Rank: uint32(len(t.Dims)), Order: math.MaxUint32,
 		}
-		for k, d := range t.Dims {
+		for k, d := range t.Dims[:min(len(t.Dims), len(x.Sizes))] {
 			x.Sizes[k] = uint64(d)
 		}
 		for k := range x.Permutation {

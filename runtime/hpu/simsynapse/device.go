@@ -280,11 +280,11 @@ func (d *device) room(a *allocation, request int64) (int, bool) {
 		if i < len(d.allocations) {
 			next = d.allocations[i].at
 		}
-		if request >= end && request+a.size <= next {
+		if request >= end && request <= next-a.size {
 			a.at = request
 			return i, true
 		}
-		if best < 0 && end+a.size <= next {
+		if best < 0 && end <= next-a.size {
 			best, a.at = i, end
 		}
 		if i < len(d.allocations) {

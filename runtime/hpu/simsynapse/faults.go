@@ -49,8 +49,8 @@ type faults struct {
 //	reduce:9=stuck       what the call enqueues is never done; a collective is until its
 //	                     communicator is aborted
 //	compile:1=segv       the process dies (segv, abort, exit with code 3), or hangs
-//	seed=42              up to three faults drawn with that seed; every process draws the
-//	                     same, for modules 0 to 7
+//	seed=42/2            up to three faults drawn with that seed, for modules below 2, or 8 if
+//	                     only the seed is given; every process draws the same
 func parseFaults(text string) (*faults, error) {
 	f := &faults{counts: map[string]int{}}
 	for item := range strings.SplitSeq(text, ",") {
@@ -59,11 +59,16 @@ func parseFaults(text string) (*faults, error) {
 		switch {
 		case item == "":
 		case isSeed:
-			n, err := strconv.ParseUint(seed, 10, 64)
-			if err != nil {
-				return nil, fmt.Errorf("%q: want seed= and a number", item)
+			number, below, some := strings.Cut(seed, "/")
+			n, err := strconv.ParseUint(number, 10, 64)
+			modules := 8
+			if some && err == nil {
+				modules, err = strconv.Atoi(below)
 			}
-			f.list = append(f.list, drawFaults(n)...)
+			if err != nil || modules < 1 {
+				return nil, fmt.Errorf("%q: want seed=NUMBER or seed=NUMBER/MODULES", item)
+			}
+			f.list = append(f.list, drawFaults(n, modules)...)
 		default:
 			one, err := parseFault(item)
 			if err != nil {
@@ -108,7 +113,7 @@ func parseFault(item string) (fault, error) {
 }
 
 // drawFaults draws up to three faults.
-func drawFaults(seed uint64) []fault {
+func drawFaults(seed uint64, modules int) []fault {
 	r := rand.New(rand.NewPCG(seed, 0x5e_ed))
 	kinds := []string{
 		"launch=26", "launch=37", "launch=lost", "launch=late", "launch=exit", "alloc=4", "copy=lost", "copy=late", "copy=exit",
@@ -119,7 +124,7 @@ func drawFaults(seed uint64) []fault {
 		point, action, _ := strings.Cut(kinds[r.IntN(len(kinds))], "=")
 		// A few calls are the first ones of a load, many those of a long run.
 		count := 1 + r.IntN(1<<(1+r.IntN(7)))
-		where := fmt.Sprintf("%s:%d@%d", point, count, r.IntN(8))
+		where := fmt.Sprintf("%s:%d@%d", point, count, r.IntN(modules))
 		if point == "compile" {
 			where = fmt.Sprintf("%s:%d", point, count) // no device is needed
 		}

@@ -1,7 +1,6 @@
 package simsynapse
 
 import (
-	"slices"
 	"sync"
 
 	"quill/recipes/dtype"
@@ -231,7 +230,7 @@ func (l *Library) exchange(c *comm, q request, x, y []byte, stuck bool) Status {
 	var got []byte
 	var err error
 	if !stuck {
-		got, err = c.link.exchange(q, slices.Clone(x))
+		got, err = c.link.exchange(q, x)
 	}
 	if stuck || err != nil {
 		if err != nil {

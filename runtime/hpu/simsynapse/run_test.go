@@ -237,21 +237,26 @@ func TestParseFaults(t *testing.T) {
 		"lunch:1=26":      `no point is called "lunch"`,
 		"launch:1=broken": `action "broken" is no status and none of lost, `,
 		"launch:1@x=26":   `module "x" is no number`,
-		"seed=x":          "want seed= and a number",
+		"seed=4/0":        "want seed=NUMBER or seed=NUMBER/MODULES",
+		"seed=x":          "want seed=NUMBER or seed=NUMBER/MODULES",
 	} {
 		_, err := parseFaults(text)
 		require.ErrorContains(t, err, want)
 	}
 	seen := map[string]bool{}
 	for seed := range uint64(200) {
-		a, b := drawFaults(seed), drawFaults(seed)
+		a, b := drawFaults(seed, 2), drawFaults(seed, 2)
 		require.Equal(t, a, b)
 		for _, f := range a {
 			seen[f.point+f.action] = true
 			require.Positive(t, f.count)
+			require.Less(t, f.module, 2)
 		}
 	}
 	require.Greater(t, len(seen), 12)
+	some, err := parseFaults("seed=9/2,launch:1=26")
+	require.NoError(t, err)
+	require.Equal(t, append(drawFaults(9, 2), fault{point: "synLaunch", count: 1, module: -1, status: Fail}), some.list)
 }
 
 // Every call is in the trace, with all that is needed to make it again.

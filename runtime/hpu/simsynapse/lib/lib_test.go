@@ -137,10 +137,20 @@ func TestWrongSetting(t *testing.T) {
 	require.Contains(t, string(out), `simsynapse: SIMSYNAPSE_FAULTS: "launch=26": want POINT:COUNT=ACTION, with a count from 1`)
 }
 
-// A planned crash is one of the process, as a fault in native code is.
+// A planned crash is one of the process, as a fault in native code is; what it had is in
+// its account.
 func TestCrash(t *testing.T) {
-	cmd := exec.Command(smoke(t), buildLibrary(t, ""), "gemm", "x")
-	cmd.Env = append(os.Environ(), "SIMSYNAPSE_FAULTS=compile:1=segv")
-	err := cmd.Run()
-	require.ErrorContains(t, err, "segmentation fault")
+	lib, program := buildLibrary(t, ""), smoke(t)
+	for fault, want := range map[string]string{"sync:1=segv": "segmentation fault", "sync:1=abort": "aborted", "sync:1=exit": "exit status 3"} {
+		dir := t.TempDir()
+		kernels := filepath.Join(dir, "kernels.so")
+		require.NoError(t, os.WriteFile(kernels, nil, 0o666))
+		cmd := exec.Command(program, lib, "gemm", filepath.Join(dir, "r.recipe"))
+		cmd.Env = append(os.Environ(), "SIMSYNAPSE_FAULTS="+fault, "SIMSYNAPSE_DIR="+dir, "GC_KERNEL_PATH="+kernels)
+		require.ErrorContains(t, cmd.Run(), want)
+		all := accounts(t, dir)
+		require.Len(t, all, 1)
+		a := all[0]
+		require.Equal(t, simsynapse.Account{PID: a.PID, Module: 3, DeviceBytes: a.DeviceBytes, Allocations: 2, HostMapped: 1, Streams: 1, Recipes: 1}, a)
+	}
 }
