@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"quill/lower"
+	"quill/recipes"
 )
 
 // checkedDeployment is small and has one of everything that a manifest can have.
@@ -104,8 +105,8 @@ func TestCheckNoticesEveryManifestField(t *testing.T) {
 		code int
 		want string
 	}{
-		{`format`, 4, exitUnknown, "a newer quill wrote it, in a way that this one does not read: quill " + lower.Version},
-		{`format`, 2, exitUnsupported, "an older quill wrote it"},
+		{`format`, recipes.FormatVersion + 1, exitUnknown, "a newer quill wrote it, in a way that this one does not read: quill " + lower.Version},
+		{`format`, recipes.FormatVersion - 1, exitUnsupported, "an older quill wrote it"},
 		{`quill`, "0.0.9", exitRebuild, "quill: runs, rebuild advised\n    the bundle: 0.0.9\n    this quill: " + lower.Version + "\n    an older compiler made it"},
 		{`quill`, "12.0.0", exitUnknown, "a newer compiler made it"},
 		{`quill`, "1", exitUnknown, "does not say a version that can be compared"},
