@@ -81,7 +81,7 @@ import (
 //
 // It does not fire where an update keeps something else than the newest rows, as in
 // prefill, where a chunk has many; where history or state have other readers, before the
-// update or after it; and on one convolution alone. States that together have more than
+// update or after it; and on one convolution alone. One layer's of keys and values are two. States that together have more than
 // 2³¹−1 elements, which is as many as a tensor may have, are taken in several groups.
 var hoistConvPass = Pass{
 	Name:     "hoist-conv-history",
@@ -99,7 +99,7 @@ func hoistConv(c *Context, m *ir.Module) (changed bool, err error) {
 	for _, f := range m.Funcs {
 		h := convHoister{ctx: c, mod: m, fn: f, uses: ir.NewUses(f), gone: map[*ir.Op]bool{}, now: map[*ir.Value]*ir.Value{}, before: map[*ir.Op][]*ir.Op{}}
 		for _, g := range h.groups() {
-			if len(g) > 1 && c.Rewrite() {
+			if len(g)*len(g[0].convs) > 1 && c.Rewrite() {
 				h.hoist(g)
 				changed = true
 			}
@@ -263,8 +263,7 @@ func (h *convHoister) only(v *ir.Value) *ir.Op {
 // writes the states at the end.
 func (h *convHoister) hoist(g []lane) {
 	first := g[0].convs[0]
-	loc := first.apply.Loc
-	loc.Layer, loc.Tensor = -1, ""
+	loc := ir.Loc{Layer: -1, Op: "conv.history"} // no layer's; what it takes is declared by this name
 	start, startOps := h.builder(loc)
 	end, endOps := h.builder(loc)
 	s := newConvSums(start, g)

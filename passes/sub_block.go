@@ -315,7 +315,7 @@ func (s *subBlocker) build(root *ir.Value, through map[*ir.Op]bool, rows, per in
 		r.root, r.scratch = root.Def, &ir.Func{}
 		r.Builder = ir.NewBuilder(s.mod, r.scratch).At(loc)
 		n := newNarrower(r)
-		n.slices, n.always = ir.NewBuilder(s.mod, before).At(loc), through
+		n.slices, n.always, n.whole = ir.NewBuilder(s.mod, before).At(loc), through, s.fn.Return
 		sub := &rowBlock{n, s}
 		n.attention = sub.attention
 		r.GraphBreak(fmt.Sprintf("sub-block %d of %d: %s", i+1, count, why))
