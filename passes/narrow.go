@@ -59,7 +59,7 @@ func keyOf(v *ir.Value, cuts []cut) string {
 }
 
 func (n *narrower) build(v *ir.Value, cuts []cut) *ir.Value {
-	if v.Def != nil && (n.always[v.Def] || len(withoutOnes(v.Type.Shape)) > 1 && !slices.Contains(n.whole, v)) {
+	if v.Def != nil && !slices.Contains(n.whole, v) && (len(withoutOnes(v.Type.Shape)) > 1 || n.always[v.Def]) {
 		if y := n.again(v, v.Def, cuts); y != nil {
 			return y
 		}
