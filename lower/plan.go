@@ -234,7 +234,7 @@ func (p *planner) intervals() (liveness, error) {
 			}
 		}
 	}
-	for _, v := range p.entry.Return {
+	for _, v := range slices.Concat(p.entry.Return, onceAStep(p.entry)) {
 		if iv := live.of[v]; iv != nil {
 			iv.Life.Last = len(p.entry.Ops)
 		}
@@ -242,10 +242,40 @@ func (p *planner) intervals() (liveness, error) {
 	return live, nil
 }
 
+// onceAStep lists the values that are computed once for all layers: those that launches
+// of several layers read, and those of launches that read nothing but the step's inputs.
+// They keep their places until the step ends, so that what a step needs does not depend
+// on how many layers read them.
+func onceAStep(entry *ir.Func) (list []*ir.Value) {
+	layers := map[*ir.Value]map[int]bool{}
+	for _, o := range calls(entry) {
+		callee := o.Attr("callee").Func
+		inputs := true
+		for i, a := range o.Args {
+			inputs = inputs && (callee.Params[i].Kind == ir.Host || a.Param != nil && isConst(a.Param))
+			if layers[a] == nil {
+				layers[a] = map[int]bool{}
+			}
+			layers[a][o.Loc.Layer] = true
+		}
+		if inputs {
+			list = append(list, o.Results...)
+		}
+	}
+	for _, o := range calls(entry) {
+		for _, r := range o.Results {
+			if len(layers[r]) > 1 {
+				list = append(list, r)
+			}
+		}
+	}
+	return list
+}
+
 // split separates the intervals that hold values of several layers at once, so that
 // they grow with the number of layers, from all others:
 //
-//	values that an op joins, made in launches of several layers
+//	values that an op joins, made in several layers
 //	parts of one value, first read in launches of several layers
 //	what is read of several states at once
 func (l *liveness) split(entry *ir.Func) (ofLayers, others []*interval) {
@@ -288,7 +318,7 @@ func (l *liveness) split(entry *ir.Func) (ofLayers, others []*interval) {
 }
 
 // joinsLayers lists the values of earlier launches that an op of a launch joins along
-// axis 0, where these are launches of several layers.
+// axis 0, where they are made in several layers.
 func joinsLayers(o *ir.Op) (all []*ir.Value) {
 	callee := o.Attr("callee").Func
 	for _, inner := range callee.Ops {
@@ -306,7 +336,7 @@ func joinsLayers(o *ir.Op) (all []*ir.Value) {
 			}
 			if v := o.Args[slices.Index(callee.Params, a.Param)]; v.Def != nil {
 				list = append(list, v)
-				layers[v.Def.Loc.Layer] = true
+				layers[madeIn(v)] = true
 			}
 		}
 		if len(layers) > 1 {
@@ -314,6 +344,18 @@ func joinsLayers(o *ir.Op) (all []*ir.Value) {
 		}
 	}
 	return all
+}
+
+// madeIn is the layer of the op that makes a launch's or a collective's result: a launch
+// may begin in one layer and end in the next.
+func madeIn(v *ir.Value) int {
+	layer := v.Def.Loc.Layer
+	if v.Def.Name() == "call" {
+		if o := v.Def.Attr("callee").Func.Return[v.Index].Def; o != nil {
+			layer += max(o.Loc.Layer, 0)
+		}
+	}
+	return layer
 }
 
 // readsLayers reports whether a launch's result is, or is a part of, what it reads of

@@ -31,25 +31,25 @@ import (
 //
 // After:
 //
-//	%0 = conv_reads %from, %s, %t : bf16[2, 1, 3, 8]
-//	%1 = concat %w, %u {axis = 0} : f32[8, 8]
-//	%2 = reshape %1 {shape = [2, 1, 4, 8]} : f32[2, 1, 4, 8]
-//	%3 = cast %0 {dtype = f32} : f32[2, 1, 3, 8]
-//	%4 = slice %2 {axis = 2, start = 0, stop = 3} : f32[2, 1, 3, 8]
-//	%5 = mul %3, %4 : f32[2, 1, 3, 8]
-//	%6 = reduce_sum %5 {axis = 2} : f32[2, 1, 1, 8]
-//	%7 = const 1 {dtype = f32} : f32[1]
-//	%8 = reshape %7 {shape = [1, 1, 1, 1]} : f32[1, 1, 1, 1]
-//	%9 = slice %2 {axis = 2, start = 3, stop = 4} : f32[2, 1, 1, 8]
-//	%10 = add %9, %8 : f32[2, 1, 1, 8]
-//	%11 = slice %6 {axis = 0, start = 0, stop = 1} : f32[1, 1, 1, 8]
-//	%12 = reshape %11 {shape = [1, 8]} : f32[1, 8]
-//	%13 = slice %10 {axis = 0, start = 0, stop = 1} : f32[1, 1, 1, 8]
-//	%14 = reshape %13 {shape = [1, 8]} : f32[1, 8]
-//	%15 = slice %6 {axis = 0, start = 1, stop = 2} : f32[1, 1, 1, 8]
-//	%16 = reshape %15 {shape = [1, 1, 8]} : f32[1, 1, 8]
-//	%17 = slice %10 {axis = 0, start = 1, stop = 2} : f32[1, 1, 1, 8]
-//	%18 = reshape %17 {shape = [1, 1, 8]} : f32[1, 1, 8]
+//	%0 = conv_reads %from, %s, %t : bf16[2, 1, 3, 8] loc("conv.history")
+//	%1 = concat %w, %u {axis = 0} : f32[8, 8] loc("conv.history")
+//	%2 = reshape %1 {shape = [2, 1, 4, 8]} : f32[2, 1, 4, 8] loc("conv.history")
+//	%3 = cast %0 {dtype = f32} : f32[2, 1, 3, 8] loc("conv.history")
+//	%4 = slice %2 {axis = 2, start = 0, stop = 3} : f32[2, 1, 3, 8] loc("conv.history")
+//	%5 = mul %3, %4 : f32[2, 1, 3, 8] loc("conv.history")
+//	%6 = reduce_sum %5 {axis = 2} : f32[2, 1, 1, 8] loc("conv.history")
+//	%7 = const 1 {dtype = f32} : f32[1] loc("conv.history")
+//	%8 = reshape %7 {shape = [1, 1, 1, 1]} : f32[1, 1, 1, 1] loc("conv.history")
+//	%9 = slice %2 {axis = 2, start = 3, stop = 4} : f32[2, 1, 1, 8] loc("conv.history")
+//	%10 = add %9, %8 : f32[2, 1, 1, 8] loc("conv.history")
+//	%11 = slice %6 {axis = 0, start = 0, stop = 1} : f32[1, 1, 1, 8] loc("conv.history")
+//	%12 = reshape %11 {shape = [1, 8]} : f32[1, 8] loc("conv.history")
+//	%13 = slice %10 {axis = 0, start = 0, stop = 1} : f32[1, 1, 1, 8] loc("conv.history")
+//	%14 = reshape %13 {shape = [1, 8]} : f32[1, 8] loc("conv.history")
+//	%15 = slice %6 {axis = 0, start = 1, stop = 2} : f32[1, 1, 1, 8] loc("conv.history")
+//	%16 = reshape %15 {shape = [1, 1, 8]} : f32[1, 1, 8] loc("conv.history")
+//	%17 = slice %10 {axis = 0, start = 1, stop = 2} : f32[1, 1, 1, 8] loc("conv.history")
+//	%18 = reshape %17 {shape = [1, 1, 8]} : f32[1, 1, 8] loc("conv.history")
 //	%19 = cast %x {dtype = f32} : f32[1, 8]
 //	%20 = mul %19, %14 : f32[1, 8]
 //	%21 = add %12, %20 : f32[1, 8]
@@ -63,13 +63,13 @@ import (
 //	%29 = add %16, %28 : f32[1, 1, 8]
 //	%30 = cast %29 {dtype = bf16} : bf16[1, 1, 8]
 //	%31 = reshape %30 {shape = [1, 1, 8]} : bf16[1, 1, 8]
-//	%32 = reshape %x {shape = [1, 1, 1, 8]} : bf16[1, 1, 1, 8]
-//	%33 = reshape %26 {shape = [1, 1, 1, 8]} : bf16[1, 1, 1, 8]
-//	%34 = concat %32, %33 {axis = 0} : bf16[2, 1, 1, 8]
-//	%35 = reshape %34 {shape = [2, 1, 1, 8]} : bf16[2, 1, 1, 8]
-//	%36 = slice %0 {axis = 2, start = 1, stop = 3} : bf16[2, 1, 2, 8]
-//	%37 = concat %36, %35 {axis = 2} : bf16[2, 1, 3, 8]
-//	%38, %39 = conv_writes %to, %37, %s, %t : bf16[9, 3, 8], bf16[9, 3, 8]
+//	%32 = reshape %x {shape = [1, 1, 1, 8]} : bf16[1, 1, 1, 8] loc("conv.history")
+//	%33 = reshape %26 {shape = [1, 1, 1, 8]} : bf16[1, 1, 1, 8] loc("conv.history")
+//	%34 = concat %32, %33 {axis = 0} : bf16[2, 1, 1, 8] loc("conv.history")
+//	%35 = reshape %34 {shape = [2, 1, 1, 8]} : bf16[2, 1, 1, 8] loc("conv.history")
+//	%36 = slice %0 {axis = 2, start = 1, stop = 3} : bf16[2, 1, 2, 8] loc("conv.history")
+//	%37 = concat %36, %35 {axis = 2} : bf16[2, 1, 3, 8] loc("conv.history")
+//	%38, %39 = conv_writes %to, %37, %s, %t : bf16[9, 3, 8], bf16[9, 3, 8] loc("conv.history")
 //
 // The sum of the products with a row's three predecessors does not need the row. States
 // of all layers lie behind each other (lower/runs.go), so reading them is one gather
@@ -81,7 +81,7 @@ import (
 //
 // It does not fire where an update keeps something else than the newest rows, as in
 // prefill, where a chunk has many; where history or state have other readers, before the
-// update or after it; and on one convolution alone. States that together have more than
+// update or after it; and on one convolution alone. One layer's of keys and values are two. States that together have more than
 // 2³¹−1 elements, which is as many as a tensor may have, are taken in several groups.
 var hoistConvPass = Pass{
 	Name:     "hoist-conv-history",
@@ -99,7 +99,7 @@ func hoistConv(c *Context, m *ir.Module) (changed bool, err error) {
 	for _, f := range m.Funcs {
 		h := convHoister{ctx: c, mod: m, fn: f, uses: ir.NewUses(f), gone: map[*ir.Op]bool{}, now: map[*ir.Value]*ir.Value{}, before: map[*ir.Op][]*ir.Op{}}
 		for _, g := range h.groups() {
-			if len(g) > 1 && c.Rewrite() {
+			if len(g)*len(g[0].convs) > 1 && c.Rewrite() {
 				h.hoist(g)
 				changed = true
 			}
@@ -263,8 +263,7 @@ func (h *convHoister) only(v *ir.Value) *ir.Op {
 // writes the states at the end.
 func (h *convHoister) hoist(g []lane) {
 	first := g[0].convs[0]
-	loc := first.apply.Loc
-	loc.Layer, loc.Tensor = -1, ""
+	loc := ir.Loc{Layer: -1, Op: "conv.history"} // no layer's; what it takes is declared by this name
 	start, startOps := h.builder(loc)
 	end, endOps := h.builder(loc)
 	s := newConvSums(start, g)

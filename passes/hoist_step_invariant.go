@@ -9,9 +9,9 @@ import (
 )
 
 // hoistPass moves what depends on the step's inputs alone out of the segments of
-// the layers, to the end of the first segment: distances, masks, block tables and
-// the log-position factor are then computed once a step, and cse merges what each
-// layer computed for itself.
+// the layers, to the start of the first segment: distances, masks, block tables and
+// the log-position factor are then computed once a step, before anything else, and cse
+// merges what each layer computed for itself.
 //
 // Before:
 //
@@ -25,13 +25,13 @@ import (
 //
 // After:
 //
-//	%0 = matmul %x, %w {dtype = f32, trans_b = true} : f32[4, 8]@partial
-//	%1 = const 1 {dtype = i32} : i32[1]
-//	%2 = add %positions, %1 : i32[4]
-//	%3 = cast %2 {dtype = f32} : f32[4]
-//	%4 = all_reduce %0 : f32[4, 8]
+//	%0 = const 1 {dtype = i32} : i32[1]
+//	%1 = add %positions, %0 : i32[4]
+//	%2 = cast %1 {dtype = f32} : f32[4]
+//	%3 = matmul %x, %w {dtype = f32, trans_b = true} : f32[4, 8]@partial
+//	%4 = all_reduce %3 : f32[4, 8]
 //	%5 = const 1 {dtype = i32} : i32[1]
-//	%6 = reshape %3 {shape = [4, 1]} : f32[4, 1]
+//	%6 = reshape %2 {shape = [4, 1]} : f32[4, 1]
 //	%7 = mul %4, %6 : f32[4, 8]
 //
 // Ops that only move elements, and constants, are not worth storing: they stay
@@ -61,45 +61,50 @@ func hoist(c *Context, m *ir.Module) (bool, error) {
 		return false, fmt.Errorf("want one function, found %d", len(m.Funcs))
 	}
 	f := m.Entry()
-	border := slices.IndexFunc(f.Ops, ir.EndsSegment)
-	if border < 0 {
+	if !slices.ContainsFunc(f.Ops, ir.EndsSegment) {
 		return false, nil
 	}
-	h := hoister{ctx: c, mod: m, first: make(map[*ir.Op]bool, border), copies: map[*ir.Op]*ir.Op{}, invariant: map[*ir.Value]bool{}, fromInput: map[*ir.Value]bool{}}
+	h := hoister{ctx: c, mod: m, hoisted: map[*ir.Op]bool{}, copies: map[*ir.Op]*ir.Op{}, invariant: map[*ir.Value]bool{}, fromInput: map[*ir.Value]bool{}}
 	for _, p := range f.Params {
 		if p.Kind == ir.Host {
 			h.invariant[p.Value], h.fromInput[p.Value] = true, true
 		}
 	}
-	for _, o := range f.Ops[:border] {
-		h.first[o] = true
-		if !h.learn(o) {
-			h.spread(o)
-		}
-		h.moved = append(h.moved, o)
-	}
 	var rest []*ir.Op
-	for _, o := range f.Ops[border:] {
-		if !h.learn(o) {
-			h.spread(o)
+	for _, o := range f.Ops {
+		known := h.learn(o)
+		switch {
+		case known && len(rest) == 0: // is there already
+			h.add(o)
+		case known && h.computes(o) && c.Rewrite():
+			for i, a := range o.Args {
+				o.Args[i] = h.available(a)
+			}
+			h.add(o)
+			h.changed = true
+		default:
+			if !known {
+				h.spread(o)
+			}
 			rest = append(rest, o)
-			continue
 		}
-		if stays(o) || !h.fromInput[o.Results[0]] || !c.Rewrite() {
-			rest = append(rest, o)
-			continue
-		}
-		for i, a := range o.Args {
-			o.Args[i] = h.available(a)
-		}
-		h.moved = append(h.moved, o)
-		h.first[o] = true
+	}
+	if oneLayer(f) && slices.ContainsFunc(h.list, h.computes) && !ir.EndsSegment(rest[0]) && c.Rewrite() {
+		scratch := &ir.Func{}
+		ir.NewBuilder(m, scratch).At(ir.Loc{Layer: -1}).GraphBreak("what a step computes once")
+		rest = append(scratch.Ops, rest...)
 		h.changed = true
 	}
 	if h.changed {
-		f.Ops = slices.Concat(h.moved, rest)
+		f.Ops = slices.Concat(h.list, rest)
 	}
 	return h.changed, nil
+}
+
+// oneLayer reports whether all ops that belong to a layer belong to the same.
+func oneLayer(f *ir.Func) bool {
+	base := baseLayer(f.Ops)
+	return base >= 0 && !slices.ContainsFunc(f.Ops, func(o *ir.Op) bool { return o.Loc.Layer > base })
 }
 
 // spread repeats the index by which a layer picks elements.
@@ -119,8 +124,8 @@ func (h *hoister) spread(o *ir.Op) {
 		return
 	}
 	o.Args[1] = full
-	h.moved = append(h.moved, full.Def)
-	h.first[full.Def], h.invariant[full], h.fromInput[full] = true, true, true
+	h.add(full.Def)
+	h.invariant[full], h.fromInput[full] = true, true
 	h.changed = true
 }
 
@@ -130,11 +135,19 @@ type hoister struct {
 	// invariant are values that depend on nothing but inputs, fromInput those of
 	// them that depend on any.
 	invariant, fromInput map[*ir.Value]bool
-	first                map[*ir.Op]bool // ops that are in the first segment by now
+	hoisted              map[*ir.Op]bool // the ops of list
 	copies               map[*ir.Op]*ir.Op
-	moved                []*ir.Op // the first segment
+	list                 []*ir.Op // what the first segment begins with
 	changed              bool
 }
+
+func (h *hoister) add(o *ir.Op) {
+	h.list = append(h.list, o)
+	h.hoisted[o] = true
+}
+
+// computes reports whether an op is worth hoisting.
+func (h *hoister) computes(o *ir.Op) bool { return !stays(o) && h.fromInput[o.Results[0]] }
 
 // learn reports whether an op's results are invariant, and remembers it.
 func (h *hoister) learn(o *ir.Op) bool {
@@ -169,11 +182,11 @@ func stays(o *ir.Op) bool {
 	return false
 }
 
-// available is a value in the first segment: ops that stay where they are used are
-// copied there.
+// available is a value that what is hoisted may read: ops that stay where they are
+// used are copied.
 func (h *hoister) available(v *ir.Value) *ir.Value {
 	o := v.Def
-	if o == nil || h.first[o] {
+	if o == nil || h.hoisted[o] {
 		return v
 	}
 	n := h.copies[o]
@@ -186,7 +199,7 @@ func (h *hoister) available(v *ir.Value) *ir.Value {
 			n.Results = append(n.Results, &ir.Value{Type: r.Type, Def: n, Index: i})
 		}
 		h.copies[o] = n
-		h.moved = append(h.moved, n)
+		h.add(n)
 	}
 	return n.Results[v.Index]
 }

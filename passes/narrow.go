@@ -24,6 +24,8 @@ type narrower struct {
 	made   map[string]*ir.Value
 	// always are ops whose results are computed again, of whatever size they are.
 	always map[*ir.Op]bool
+	// whole are values that are computed anyway, so that parts of them are sliced.
+	whole []*ir.Value
 	// attention, where set, builds parts of rows of an sdpa or sdpa_stats.
 	attention func(o *ir.Op, c cut) []*ir.Value
 }
@@ -57,7 +59,7 @@ func keyOf(v *ir.Value, cuts []cut) string {
 }
 
 func (n *narrower) build(v *ir.Value, cuts []cut) *ir.Value {
-	if v.Def != nil && (len(withoutOnes(v.Type.Shape)) > 1 || n.always[v.Def]) {
+	if v.Def != nil && !slices.Contains(n.whole, v) && (len(withoutOnes(v.Type.Shape)) > 1 || n.always[v.Def]) {
 		if y := n.again(v, v.Def, cuts); y != nil {
 			return y
 		}

@@ -310,12 +310,13 @@ func (s *subBlocker) build(root *ir.Value, through map[*ir.Op]bool, rows, per in
 	var inner []*ir.Op
 	var parts []*ir.Value
 	count := (rows + per - 1) / per
+	whole := slices.DeleteFunc(slices.Clone(s.fn.Return), func(v *ir.Value) bool { return through[v.Def] })
 	for i := range count {
 		a, b := i*per, min(rows, (i+1)*per)
 		r.root, r.scratch = root.Def, &ir.Func{}
 		r.Builder = ir.NewBuilder(s.mod, r.scratch).At(loc)
 		n := newNarrower(r)
-		n.slices, n.always = ir.NewBuilder(s.mod, before).At(loc), through
+		n.slices, n.always, n.whole = ir.NewBuilder(s.mod, before).At(loc), through, whole
 		sub := &rowBlock{n, s}
 		n.attention = sub.attention
 		r.GraphBreak(fmt.Sprintf("sub-block %d of %d: %s", i+1, count, why))

@@ -49,6 +49,29 @@ func (r *Recipe) PlaceWorkspace() *Placement {
 	return p
 }
 
+// ConvHistory is the source of nodes that compute something of the short convolutions of
+// all layers at once, when decoding.
+const ConvHistory = "conv.history"
+
+// LayerWorkspace is how much of a plan's workspace is for values of all layers: what
+// nodes of ConvHistory add to it. As with LayerBytes of the arena, all else does not grow
+// with the number of layers.
+func (b *Bundle) LayerWorkspace(p *Plan) int64 {
+	others := int64(0)
+	done := map[Hash]bool{}
+	for i := range p.Steps {
+		l := p.Steps[i].Launch
+		if l == nil || done[l.Recipe] {
+			continue
+		}
+		done[l.Recipe] = true
+		r := *b.Recipes[l.Recipe]
+		r.Nodes = slices.DeleteFunc(slices.Clone(r.Nodes), func(n Node) bool { return sourceOf(n.Origin) == ConvHistory })
+		others = max(others, r.PlaceWorkspace().Bytes)
+	}
+	return p.WorkspaceBytes - others
+}
+
 // owners are the tensors that own memory of the workspace, by tensor and in their order.
 func (p *Placement) owners(r *Recipe) (owners, list []*Interval) {
 	owners = make([]*Interval, len(r.Tensors))

@@ -67,9 +67,11 @@ type bucketReport struct {
 	ArenaBytes     int64 `json:"arena_bytes"`
 	// LayerBytes are those of the arena for values of several layers.
 	LayerBytes int64 `json:"layer_bytes"`
-	// WorkspaceBytes is the largest workspace of a recipe.
-	WorkspaceBytes int64        `json:"workspace_bytes"`
-	Memory         memoryReport `json:"memory"`
+	// WorkspaceBytes is the largest workspace of a recipe, LayerWorkspaceBytes what of it
+	// is for values of several layers.
+	WorkspaceBytes      int64        `json:"workspace_bytes"`
+	LayerWorkspaceBytes int64        `json:"layer_workspace_bytes"`
+	Memory              memoryReport `json:"memory"`
 	// MaskLayers are those that attention of each layer reads, if it has any.
 	MaskLayers []recipes.LayerMasks `json:"mask_layers,omitempty"`
 	// Breaks counts why launches are not one with the one before, by reason.
@@ -216,7 +218,7 @@ func newBucketReport(b *recipes.Bundle, p *recipes.Plan) bucketReport {
 		Recipes: len(used), Nodes: w.Nodes, ComputeNodes: w.Compute, Chain: w.Chain,
 		MergedNodes: w.Merged, LayerKinds: w.Kinds, Sources: w.Sources,
 		MaskBytesTotal: w.MaskBytes, MaskBytesPeak: w.MaskPeak, MaskLayers: w.MaskLayers, Breaks: w.Breaks, ArenaBytes: p.ArenaBytes, LayerBytes: p.LayerBytes,
-		WorkspaceBytes: p.WorkspaceBytes, Memory: newMemoryReport(b, p),
+		WorkspaceBytes: p.WorkspaceBytes, LayerWorkspaceBytes: b.LayerWorkspace(p), Memory: newMemoryReport(b, p),
 	}
 }
 

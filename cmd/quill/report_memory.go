@@ -63,11 +63,11 @@ func (r *memoryReport) where() string {
 // printMemory shows the peak of every bucket, and the tensors of some.
 func (s *setReport) printMemory(w io.Writer, bucket string) {
 	t := table(w)
-	fmt.Fprintln(t, "\n  BUCKET\tARENA\tWORKSPACE\tALIVE AT THE PEAK\tIN ARENA\tIN WORKSPACE\tWHERE")
+	fmt.Fprintln(t, "\n  BUCKET\tARENA\tOF LAYERS\tWORKSPACE\tOF LAYERS\tALIVE AT THE PEAK\tIN ARENA\tIN WORKSPACE\tWHERE")
 	for i := range s.Buckets {
 		b := &s.Buckets[i]
-		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Name, size(b.ArenaBytes), size(b.WorkspaceBytes), size(b.Memory.PeakBytes),
-			size(b.Memory.ArenaBytes), size(b.Memory.WorkspaceBytes), b.Memory.where())
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", b.Name, size(b.ArenaBytes), size(b.LayerBytes),
+			size(b.WorkspaceBytes), size(b.LayerWorkspaceBytes), size(b.Memory.PeakBytes), size(b.Memory.ArenaBytes), size(b.Memory.WorkspaceBytes), b.Memory.where())
 	}
 	_ = t.Flush() // to memory
 	for _, b := range s.shown(bucket) {

@@ -14,6 +14,11 @@ type Options struct {
 	// and ranks; those of a called function come before those of the call. It
 	// must not change the tensor.
 	Tap func(rank int, op *ir.Op, result int, t *Tensor)
+	// Replace, if it is not nil, may give an op other results on a rank than those that
+	// are computed of its operands, such as a choice that somebody else made: of the same
+	// types and shapes. It returns out to change nothing, and must change no tensor. An
+	// error ends the evaluation.
+	Replace func(rank int, op *ir.Op, in, out []*Tensor) ([]*Tensor, error)
 	// MaxElems bounds the elements a rank holds of a value; 0 is 1<<28.
 	MaxElems int64
 	// Unchecked leaves out the comparison of ranks that should hold the same.
@@ -163,6 +168,9 @@ func (r *runner) op(f *ir.Func, o *ir.Op, values map[*ir.Value]value) error {
 		}
 	}
 	out, err := rules[o.Name()](&step{attrs: attrs{o, r.env}, run: r, in: in})
+	if err == nil && r.opt.Replace != nil {
+		out, err = r.replace(o, in, out)
+	}
 	if err != nil {
 		return err
 	}
@@ -178,6 +186,39 @@ func (r *runner) op(f *ir.Func, o *ir.Op, values map[*ir.Value]value) error {
 		}
 	}
 	return nil
+}
+
+// replace asks for other results of an op.
+func (r *runner) replace(o *ir.Op, in, out []value) ([]value, error) {
+	all := make([]value, len(out))
+	for rank := range r.mod.TP {
+		got, err := r.opt.Replace(rank, o, ofRank(in, rank), ofRank(out, rank))
+		if err == nil && len(got) != len(out) {
+			err = fmt.Errorf("%d results replace %d", len(got), len(out))
+		}
+		if err != nil {
+			return nil, &rankError{rank, err}
+		}
+		for i, x := range got {
+			if x == nil {
+				return nil, &rankError{rank, fmt.Errorf("nothing replaces result %d", i)}
+			}
+			if err := x.Check(); err != nil {
+				return nil, &rankError{rank, fmt.Errorf("what replaces result %d: %w", i, err)}
+			}
+			all[i] = append(all[i], x)
+		}
+	}
+	return all, nil
+}
+
+// ofRank are the tensors of values that one rank holds.
+func ofRank(values []value, rank int) []*Tensor {
+	list := make([]*Tensor, len(values))
+	for i, v := range values {
+		list[i] = v[rank]
+	}
+	return list
 }
 
 // above reports whether a function may be called from f: so calls end.

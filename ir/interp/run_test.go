@@ -2,6 +2,7 @@ package interp
 
 import (
 	"context"
+	"errors"
 	"math"
 	"testing"
 
@@ -69,6 +70,58 @@ func @main(temp %x: f32[2]@partial, weight %w: f32[2], weight %v: f32[2], state 
   %5 = all_reduce %4
   return %5, %3
 }`
+
+const replaceText = `module @m {tp = 2}
+func @f(input %x: f32[2, 3]) -> (output i: i32[2, 2], output y: f32[2, 2]) {
+  %v, %i = topk %x {k = 2}
+  %y = gather_elements %x, %i {axis = 1}
+  return %i, %y
+}`
+
+// What an op is replaced by is what those behind it read.
+func TestReplace(t *testing.T) {
+	m := parse(t, replaceText)
+	x := f32(sh(2, 3), 1, 3, 2, 4, 4, 0)
+	args := []map[string]*Tensor{{"x": x}, {"x": x}}
+	chosen := i32(sh(2, 2), 2, 1, 0, 1)
+	run := func(replace func(rank int, out []*Tensor) ([]*Tensor, error)) ([]map[string]*Tensor, error) {
+		return Run(context.Background(), m, m.Entry(), nil, args, Options{Replace: func(rank int, o *ir.Op, in, out []*Tensor) ([]*Tensor, error) {
+			require.Len(t, in, len(o.Args))
+			require.Len(t, out, len(o.Results))
+			if o.Name() != "topk" {
+				return out, nil
+			}
+			same(t, x, in[0])
+			same(t, i32(sh(2, 2), 1, 2, 0, 1), out[1])
+			return replace(rank, out)
+		}})
+	}
+	out, err := run(func(_ int, out []*Tensor) ([]*Tensor, error) { return []*Tensor{out[0], chosen}, nil })
+	require.NoError(t, err)
+	same(t, chosen, out[1]["i"])
+	same(t, f32(sh(2, 2), 2, 3, 4, 4), out[1]["y"])
+
+	for want, replace := range map[string]func(rank int, out []*Tensor) ([]*Tensor, error){
+		"op 0 topk (line 3), rank 1: no such choice": func(rank int, out []*Tensor) ([]*Tensor, error) {
+			if rank == 0 {
+				return out, nil
+			}
+			return nil, errors.New("no such choice")
+		},
+		"rank 0: 1 results replace 2":       func(_ int, out []*Tensor) ([]*Tensor, error) { return out[:1], nil },
+		"rank 0: nothing replaces result 1": func(_ int, out []*Tensor) ([]*Tensor, error) { return []*Tensor{out[0], nil}, nil },
+		"rank 0: what replaces result 1: ": func(_ int, out []*Tensor) ([]*Tensor, error) {
+			return []*Tensor{out[0], {DType: dtype.I32, Shape: sh(2, 2)}}, nil
+		},
+		"rank 0: result 1 is i32[2 1], its ": func(_ int, out []*Tensor) ([]*Tensor, error) { return []*Tensor{out[0], i32(sh(2, 1), 0, 0)}, nil },
+		"ranks 0 and 1 have 1 and 2": func(rank int, out []*Tensor) ([]*Tensor, error) {
+			return []*Tensor{out[0], i32(sh(2, 2), 0, 1, 0, int32(1+rank))}, nil
+		},
+	} {
+		_, err := run(replace)
+		require.ErrorContains(t, err, want)
+	}
+}
 
 func TestCall(t *testing.T) {
 	m := parse(t, callText)

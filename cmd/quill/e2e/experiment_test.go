@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,6 +10,7 @@ import (
 	"quill/ir"
 	"quill/ir/inkling"
 	"quill/ir/interp"
+	"quill/lower/synapse"
 	"quill/recipes"
 	"quill/runtime"
 	"quill/runtime/host"
@@ -24,6 +26,14 @@ type experiment struct {
 	recipe *recipes.Recipe
 	opt    inkling.Options
 	cfg    *inkling.Config
+	// lowered is what the recipe was made of.
+	lowered *synapse.Segment
+	// made are results of calls before it, for experiments of one plan.
+	made map[*ir.Op][]map[string]*interp.Tensor
+	// bound is what results may be off by, relative to the largest element.
+	bound float64
+	// spoil, if it is not nil, changes what the device gets of a parameter.
+	spoil func(outer *ir.Value, x *interp.Tensor) *interp.Tensor
 
 	device  *runtime.HostDevice
 	binding []recipes.Binding
@@ -32,34 +42,50 @@ type experiment struct {
 // segment is the called function.
 func (e *experiment) segment() *ir.Func { return e.call.Attr("callee").Func }
 
-// run returns the largest difference, relative to the largest element of each
-// result.
-func (e *experiment) run() float64 {
+// run returns the largest difference, relative to the largest element of each result,
+// and what the interpreter took from the device on its way. It is an error if it cannot:
+// if a router's choice is neither its own nor a near tie.
+func (e *experiment) run() (worst float64, by *guide, err error) {
 	e.place()
 	defer func() { require.NoError(e.t, e.device.Close()) }()
 	fn := e.segment()
 	args := e.arguments()
-	for i, p := range fn.Params {
-		for rank := range args {
-			e.write(rank, &e.recipe.Tensors[i], args[rank][p.Name])
-		}
+	by = &guide{}
+	if ops := slices.Concat(routersOf(fn), streamsOf(fn)); len(ops) > 0 {
+		e.fill(args)
+		by = e.guide(ops)
 	}
+	e.fill(args)
 	e.launch()
-	want, err := interp.Run(e.t.Context(), e.mod, fn, nil, args, interp.Options{})
-	require.NoError(e.t, err)
-	worst := 0.0
+	want, err := interp.Run(e.t.Context(), e.mod, fn, nil, args, interp.Options{Replace: by.replace})
+	if err != nil {
+		return 0, by, err
+	}
 	for i, res := range fn.Results {
 		for rank := range want {
 			x := want[rank][res.Name]
 			got := e.read(rank, e.result(i), x)
-			by, err := interp.MaxAbsDiff(got, x)
+			off, err := interp.MaxAbsDiff(got, x)
 			require.NoError(e.t, err)
-			if by = by / max(scale(x.F), 1e-6); by > worst {
-				worst = by
+			if off = off / max(scale(x.F), 1e-6); !(off <= worst) {
+				worst = off
 			}
 		}
 	}
-	return worst
+	return worst, by, nil
+}
+
+// fill writes the arguments to the device.
+func (e *experiment) fill(args []map[string]*interp.Tensor) {
+	for i, p := range e.segment().Params {
+		for rank := range args {
+			x := args[rank][p.Name]
+			if e.spoil != nil {
+				x = e.spoil(e.call.Args[i], x)
+			}
+			e.write(rank, &e.recipe.Tensors[i], x)
+		}
+	}
 }
 
 // arguments are values of all parameters for each rank.
