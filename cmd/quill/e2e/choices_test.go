@@ -11,7 +11,6 @@ import (
 	"quill/ir"
 	"quill/ir/interp"
 	"quill/lower/synapse"
-	"quill/runtime"
 )
 
 // guide is what a recipe computed on the device, node by node, where the interpreter is to
@@ -56,7 +55,7 @@ func (e *experiment) guide(ops []*ir.Op) *guide {
 	traced, err := synapse.Trace(*e.lowered)
 	require.NoError(e.t, err)
 	require.Equal(e.t, e.recipe, traced.Recipe)
-	tap, err := runtime.Tap(e.device, e.recipe, e.binding)
+	tap, err := e.device.Tap(e.recipe, e.binding)
 	require.NoError(e.t, err)
 	require.NoError(e.t, tap.Run(e.t.Context()))
 	g := &guide{of: map[*ir.Op][]*interp.Tensor{}, bound: e.bound}
