@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +19,7 @@ import (
 	"quill/recipes"
 	"quill/recipes/dl"
 	"quill/recipes/target"
+	"quill/recipes/target/header"
 	"quill/runtime"
 	"quill/runtime/hpu"
 )
@@ -55,8 +57,7 @@ func native(t testing.TB, library string, b *recipes.Bundle) {
 	require.NoError(t, err)
 	version, err := c.Version()
 	require.NoError(t, err)
-	profile, err := target.Load(target.Default)
-	require.NoError(t, err)
+	profile := standIn(t)
 	b.Native = &recipes.Native{Driver: version, Recipes: make(map[recipes.Hash]recipes.NativeRecipe)}
 	path := filepath.Join(t.TempDir(), "recipe")
 	for h, r := range b.Recipes {
@@ -71,6 +72,21 @@ func native(t testing.TB, library string, b *recipes.Bundle) {
 		require.NoError(t, err)
 		require.NoError(t, errors.Join(x.Destroy(), g.Destroy()))
 	}
+}
+
+// standIn is the profile with a layout of the experts' parameters that is made up, since
+// the vendor's is not public. The simulated library reads the same header.
+func standIn(t testing.TB) *target.Profile {
+	p, err := target.Load(target.Default)
+	require.NoError(t, err)
+	path := os.Getenv("SIMSYNAPSE_PROFILE")
+	text, err := os.ReadFile(path)
+	require.NoError(t, err, "SIMSYNAPSE_PROFILE: the header that stands in for the vendor's")
+	h, err := header.Parse(path, text, nil)
+	require.NoError(t, err)
+	_, err = h.Merge(p, filepath.Base(path), false)
+	require.NoError(t, err)
+	return p
 }
 
 // onCards opens a bundle on simulated cards.
@@ -104,18 +120,25 @@ func moved(t testing.TB, g *hpu.Group) int64 {
 // Cards compute what the CPU does, bit for bit, in every bucket, and what is expected.
 func TestCardsAreTheHost(t *testing.T) {
 	library := simulated(t)
-	for _, m := range []string{"nano-small", "nano-big"} {
-		for _, tp := range []int{1, 2, 8} {
-			for _, precision := range []string{"f32", "bf16"} {
-				d := nano(m, tp, 8, precision)
-				if m == "nano-big" && tp == 8 {
-					d.tp = 4 // what its heads can be divided by
-				}
-				d.more += "moe: gather\n"
-				d.maxBatched = 64
-				d.buckets = "prefill q=16,64 c=0,4,32\ndecode b=1 n=8,32\ndecode b=4 n=32,128\n"
-				t.Run(d.String(), func(t *testing.T) { cardsAreTheHost(t, library, m, d) })
-			}
+	for _, c := range []struct {
+		model string
+		tp    int
+		more  string
+	}{
+		{"nano-small", 1, "moe: gather\n"},
+		{"nano-small", 2, "moe: gather\n"},
+		{"nano-small", 8, "moe: gather\n"},
+		{"nano-small", 2, "moe: fused\n"},
+		{"nano-big", 1, "moe: gather\n"},
+		{"nano-big", 2, "moe: fused\nattention: plain\n"},
+		{"nano-big", 4, "moe: gather\n"}, // its heads cannot be divided by 8
+	} {
+		for _, precision := range []string{"f32", "bf16"} {
+			d := nano(c.model, c.tp, 8, precision)
+			d.more = c.more
+			d.maxBatched = 64
+			d.buckets = "prefill q=16,64 c=0,4,32\ndecode b=1 n=8,32\ndecode b=4 n=32,128\n"
+			t.Run(d.String()+" "+strings.ReplaceAll(c.more, "\n", " "), func(t *testing.T) { cardsAreTheHost(t, library, c.model, d) })
 		}
 	}
 }
