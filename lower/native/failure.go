@@ -97,6 +97,7 @@ const (
 	profileFile = "profile.json"
 	graphFile   = "graph.json"
 	reportFile  = "report.txt"
+	processDir  = "process" // what the process printed, and the library's logs
 )
 
 // command compiles one recipe. Settings of the compiler are in the report.
@@ -118,8 +119,8 @@ func quote(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// reproducer writes the recipe as this program and as the vendor's tools read it, and a
-// report.
+// reproducer writes the recipe as this program and as the vendor's tools read it, a
+// report, and what its process left.
 func (r *run) reproducer(x *job, f *Failure) error {
 	if r.opt.Failures == "" {
 		return errors.New("no folder was named for it")
@@ -139,6 +140,11 @@ func (r *run) reproducer(x *job, f *Failure) error {
 		if data != nil { // a graph that cannot be written leaves the rest
 			err = errors.Join(err, os.WriteFile(filepath.Join(f.Folder, name), data, 0o666))
 		}
+	}
+	process := filepath.Join(f.Folder, processDir)
+	err = errors.Join(err, os.RemoveAll(process)) // of an earlier failure
+	if x.dir != "" {
+		err = errors.Join(err, os.CopyFS(process, os.DirFS(x.dir)))
 	}
 	return err
 }

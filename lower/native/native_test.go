@@ -1,3 +1,5 @@
+//go:build unix
+
 package native
 
 import (
@@ -300,6 +302,14 @@ func (b *bench) reproduces(f *Failure, r *recipes.Recipe) {
 	require.NoError(t, err)
 	_, err = target.Parse(profile)
 	require.NoError(t, err)
+	output, err := os.ReadFile(filepath.Join(f.Folder, processDir, "output"))
+	require.NoError(t, err)
+	if strings.HasPrefix(r.Name, "segv") {
+		require.Contains(t, string(output), "about to read address 0")
+	}
+	if strings.HasPrefix(r.Name, "exits") {
+		require.FileExists(t, filepath.Join(f.Folder, processDir, "logs", "graph_compiler.log"))
+	}
 	require.Contains(t, f.Command, "quill native-worker "+filepath.Join(f.Folder, recipeFile))
 }
 
@@ -421,6 +431,9 @@ func TestProcessWithoutMaster(t *testing.T) {
 	defer c.Close()
 	p, err := c.start(t.Context(), 7)
 	require.NoError(t, err)
+	if score, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", p.cmd.Process.Pid)); err == nil {
+		require.Equal(t, oomScore+"\n", string(score), "what the system is to kill first")
+	}
 	require.NoError(t, send(p.requests, &request{Recipe: someRecipe("hangs-0").Encode(), Out: os.DevNull}))
 	require.NoError(t, p.requests.Close())
 	require.NoError(t, p.cmd.Wait())

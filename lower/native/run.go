@@ -22,7 +22,8 @@ import (
 type job struct {
 	dump.Entry
 	tries int
-	err   error // that of the last try
+	err   error  // that of the last try
+	dir   string // of the process that tried it last
 }
 
 // jobsOf are the recipes of a bundle, in the order of their first launch.
@@ -172,7 +173,7 @@ func (w *worker) one(ctx context.Context, x *job) error {
 			fatal = err
 			return nil, err
 		}
-		x.tries++
+		x.tries, x.dir = x.tries+1, p.dir
 		return compileResult(ctx, p, w.opt.Deadline, x.Recipe)
 	})
 	var made recipes.NativeRecipe

@@ -22,6 +22,13 @@ const WorkerCommand = "native-worker"
 // askedVariable tells a process that somebody asks it: the files could be any otherwise.
 const askedVariable = "QUILL_NATIVE_ASKED"
 
+// Of all processes those that compile are the ones to kill when memory runs out: they are
+// started again.
+const (
+	oomFile  = "/proc/self/oom_score_adj"
+	oomScore = "500"
+)
+
 // Files of requests and answers in a process; the standard output belongs to the library.
 const (
 	requestsFile = 3
@@ -44,6 +51,7 @@ func Serve(b Backend) error {
 	if os.Getenv(askedVariable) == "" {
 		return errors.New("nobody asks this process: quill compile --native starts it; with a recipe's file it compiles that one")
 	}
+	_ = os.WriteFile(oomFile, []byte(oomScore), 0o666) // not every system has it
 	in, out := os.NewFile(requestsFile, "requests"), os.NewFile(answersFile, "answers")
 	requests := make(chan request)
 	go func() {
