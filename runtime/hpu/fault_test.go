@@ -39,7 +39,7 @@ func TestFaults(t *testing.T) {
 		for n := first; n < first+seeds; n++ {
 			t.Run(fmt.Sprintf("seed=%d", n), func(t *testing.T) {
 				t.Parallel()
-				err := faulty(t, work, fmt.Sprintf("seed=%d", n))
+				err := faulty(t, work, fmt.Sprintf("seed=%d/3", n))
 				if err != nil {
 					failed.Add(1)
 				}
@@ -117,6 +117,7 @@ func faulty(t *testing.T, w *devicetest.Work, faults string) error {
 	require.Less(t, time.Since(start), 2*o.Patience+5*abortLimit, "it took too long: %v", err)
 	require.NotErrorIs(t, err, devicetest.ErrWrong, "results are wrong")
 	noneLeft(t, s.dir)
+	s.nothingKept(t)
 	return err
 }
 
