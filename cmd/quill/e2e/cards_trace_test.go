@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"quill/recipes"
+	"quill/recipes/dl/dltest"
 	"quill/recipes/dump"
 	"quill/recipes/target"
 )
@@ -394,7 +395,7 @@ func smallCards(tp int) deployment {
 // dump says, every byte of its parameters too. The calls of steps are the plans: every
 // address, count and copy.
 func TestCardsCallsAreTheRecipes(t *testing.T) {
-	library := simulated(t)
+	library := dltest.Simulated(t)
 	dir, quill := t.TempDir(), command(t)
 	d := smallCards(2)
 	path := cardsBundle(t, quill, library, dir, d)
@@ -448,164 +449,9 @@ func sameForm(t testing.TB, a, b *graphForm) bool {
 	return bytes.Equal(x, y)
 }
 
-// replayed reads the steps out of a rank's calls and finds their plans.
-func replayed(t testing.TB, b *recipes.Bundle, trace []call) []recipes.Bucket {
-	set := &b.Sets[0]
-	base := map[recipes.Buffer]uint64{}
-	loaded := map[uint64]recipes.Hash{}       // recipes by handle
-	tensors := map[uint64][]*recipes.Tensor{} // of each, by id
-	var buffers []recipes.Buffer              // that have yet to be allocated
-	for _, buf := range recipes.Buffers() {
-		if set.Info.Bytes[buf] > 0 {
-			buffers = append(buffers, buf)
-		}
-	}
-	var workspace uint64
-	var run []call
-	var all []recipes.Bucket
-	weights := true // until the first launch copies are those of weights
-	for i := range trace {
-		c := &trace[i]
-		a := c.args(t)
-		switch c.Name {
-		case "synRecipeDeSerialize":
-			name := filepath.Base(a.Path)
-			for h := range b.Recipes {
-				if strings.HasPrefix(name, "quill-"+h.String()[:12]+"-") {
-					loaded[outOf[uint64](t, c)] = h
-				}
-			}
-		case "synTensorRetrieveLaunchInfoById":
-			r := b.Recipes[loaded[a.Recipe]]
-			for _, x := range outOf[[]struct{ Name string }](t, c) {
-				i := slices.IndexFunc(r.Tensors, func(y recipes.Tensor) bool { return y.Name == x.Name })
-				tensors[a.Recipe] = append(tensors[a.Recipe], &r.Tensors[i])
-			}
-		case "synDeviceMalloc":
-			if len(buffers) == 0 {
-				require.Zero(t, workspace)
-				workspace = outOf[uint64](t, c)
-				continue
-			}
-			require.EqualValues(t, set.Info.Bytes[buffers[0]], a.Size)
-			base[buffers[0]] = outOf[uint64](t, c)
-			buffers = buffers[1:]
-		case "synLaunch":
-			weights = false
-			run = append(run, *c)
-		case "hcclAllReduce", "hcclAllGather":
-			run = append(run, *c)
-		case "synMemCopyAsync":
-			if !weights || a.Direction == 0 && a.Dst[0] >= base[recipes.Arena] && a.Dst[0] < base[recipes.Arena]+uint64(set.Info.Bytes[recipes.Arena]) {
-				run = append(run, *c)
-			}
-		case "synStreamSynchronize":
-			if len(run) > 0 {
-				all = append(all, planOf(t, set, b, base, workspace, loaded, tensors, run))
-			}
-			run = nil
-		case "synInitialize", "synDeviceAcquireByModuleId", "synStreamCreateGeneric", "synTensorRetrieveLaunchAmount", "synTensorRetrieveLaunchIds",
-			"synWorkspaceGetSize", "synMemsetAsync", "synEventCreate", "synEventRecord", "synEventSynchronize", "synHostMap", "synHostMalloc", "synHostFree",
-			"synHostUnmap", "hcclGetUniqueId", "hcclCommInitRank", "hcclCommFinalize", "hcclCommDestroy", "synEventDestroy", "synRecipeDestroy",
-			"synDeviceFree", "synStreamDestroy", "synDeviceRelease", "synDestroy", "synEventQuery", "synDeviceGetMemoryInfo", "hcclCommGetAsyncError":
-		default:
-			t.Fatalf("call %d: %s is no call of a rank", c.N, c.Name)
-		}
-	}
-	return all
-}
-
-// planOf is the bucket of the plan whose steps a run's calls are.
-func planOf(t testing.TB, set *recipes.Set, b *recipes.Bundle, base map[recipes.Buffer]uint64, workspace uint64,
-	loaded map[uint64]recipes.Hash, tensors map[uint64][]*recipes.Tensor, run []call,
-) recipes.Bucket {
-	var why []string
-	for i := range set.Plans {
-		p := &set.Plans[i]
-		err := matches(t, p, b, base, workspace, loaded, tensors, run)
-		if err == nil {
-			return p.Bucket
-		}
-		why = append(why, fmt.Sprintf("%v: %v", p.Bucket, err))
-	}
-	t.Fatalf("the calls from %d on are no plan:\n%s", run[0].N, strings.Join(why, "\n"))
-	return recipes.Bucket{}
-}
-
-func matches(t testing.TB, p *recipes.Plan, b *recipes.Bundle, base map[recipes.Buffer]uint64, workspace uint64,
-	loaded map[uint64]recipes.Hash, tensors map[uint64][]*recipes.Tensor, run []call,
-) error {
-	arena := base[recipes.Arena]
-	covered := make(map[int64]bool) // bytes of inputs that are copied
-	for len(run) > 0 && run[0].Name == "synMemCopyAsync" {
-		a := run[0].args(t)
-		if a.Direction != 0 {
-			break
-		}
-		for n, dst := range a.Dst {
-			size := int64(a.Size.([]any)[n].(float64))
-			for at := int64(dst - arena); at < int64(dst-arena)+size; at++ {
-				covered[at] = true
-			}
-		}
-		run = run[1:]
-	}
-	for i := range p.Inputs {
-		io := &p.Inputs[i]
-		for at := io.Offset; at < io.Offset+io.Bytes(); at++ {
-			if !covered[at] {
-				return fmt.Errorf("byte %d of input %s is not copied", at-io.Offset, io.Name)
-			}
-		}
-	}
-	if len(run) < len(p.Steps) {
-		return fmt.Errorf("%d calls for %d steps", len(run), len(p.Steps))
-	}
-	for i := range p.Steps {
-		a := run[i].args(t)
-		if k := p.Steps[i].Collective; k != nil {
-			name, op := "hcclAllReduce", 0
-			if k.Kind == recipes.AllGather {
-				name = "hcclAllGather"
-			}
-			if run[i].Name != name || a.Count != k.Count || a.Send != arena+uint64(k.In) || a.Recv != arena+uint64(k.Out) || a.DataType != 7 || a.Op != op {
-				return fmt.Errorf("step %d: call %d, %s, is not %s", i, run[i].N, run[i].Name, p.Steps[i].What())
-			}
-			continue
-		}
-		l := p.Steps[i].Launch
-		if run[i].Name != "synLaunch" || loaded[a.Recipe] != l.Recipe || a.Workspace != workspace || a.Flags != 0 {
-			return fmt.Errorf("step %d: call %d, %s, is not %s", i, run[i].N, run[i].Name, p.Steps[i].What())
-		}
-		if len(a.Tensors) != len(tensors[a.Recipe]) {
-			return fmt.Errorf("step %d: %d tensors, want %d", i, len(a.Tensors), len(tensors[a.Recipe]))
-		}
-		for _, x := range a.Tensors {
-			w := tensors[a.Recipe][x.ID]
-			at := l.Bindings[w.Section]
-			if want := base[at.Buffer] + uint64(at.Offset+w.Offset); x.Address != want {
-				return fmt.Errorf("step %d: tensor %s is at %#x, want %#x", i, w.Name, x.Address, want)
-			}
-			sizes := slices.Clone(w.Dims)
-			if len(sizes) == 1 {
-				sizes = append(sizes, 1)
-			}
-			if !slices.Equal(sizes, x.Sizes) {
-				return fmt.Errorf("step %d: tensor %s has sizes %v, want %v", i, w.Name, x.Sizes, sizes)
-			}
-		}
-	}
-	for _, c := range run[len(p.Steps):] {
-		if a := c.args(t); c.Name != "synMemCopyAsync" || a.Direction != 1 || a.Src[0] != arena+uint64(p.Outputs[0].Offset) {
-			return fmt.Errorf("call %d, %s, is no copy of an output", c.N, c.Name)
-		}
-	}
-	return nil
-}
-
 // A program that is killed leaves no rank and no card behind.
 func TestCardsOfAKilledProgram(t *testing.T) {
-	library := simulated(t)
+	library := dltest.Simulated(t)
 	dir, quill := t.TempDir(), command(t)
 	d := smallCards(2)
 	path := cardsBundle(t, quill, library, dir, d)
