@@ -38,7 +38,7 @@ type natively struct {
 func (n *natively) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&n.on, "native", false, "have the vendor's compiler make every recipe for cards, too")
-	f.StringVar(&n.synapse, "synapse", "", "with --native: path of libSynapse.so (default: $QUILL_SYNAPSE, or what the dynamic linker finds)")
+	f.StringVar(&n.synapse, "synapse", "", "with --native: "+synapseUsage)
 	f.StringVar(&n.profile, "native-profile", target.Default, "with --native: target profile that lays parameters out, a name or a file of quill target import")
 	f.IntVar(&n.jobs, "native-jobs", 0, "with --native: processes that compile at once (default: the processors there are)")
 	f.DurationVar(&n.deadline, "native-deadline", native.DefaultDeadline, "with --native: longest time for one recipe")

@@ -67,11 +67,11 @@ CPU device. The exit code is 1 if cards could not be used.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.library, "synapse", "", "libSynapse.so (default: $QUILL_SYNAPSE, or what the loader finds)")
+	f.StringVar(&o.library, "synapse", "", synapseUsage)
 	f.StringVar(&o.profile, "profile", target.Default, "target profile: a name, or a file that quill target import made")
 	f.StringVar(&o.header, "header", vendorHeader, "the vendor's header of parameter structures")
-	f.IntVar(&o.card, "card", -1, "module id of a card to try")
-	f.Lookup("card").DefValue = "" // none is tried
+	f.IntVar(&o.card, "card", -1, "module id of a card to try (default: none)")
+	f.Lookup("card").DefValue = "0" // which is not shown
 	f.BoolVar(&o.json, "json", false, "print what was found as JSON")
 	return cmd
 }

@@ -237,106 +237,145 @@ var order = map[string]int{
 	"synGraphCompile": 5, "synGraphCompileV2": 5,
 }
 
-// rebuild makes the graphs of a compile's calls, by handle of the compiled recipe. Calls
-// that it does not know, orders and sizes that are not as they must be fail the test.
+// compileCalls reads the calls of a compile: the graphs that they build, and those that
+// they have compiled.
+type compileCalls struct {
+	t                         testing.TB
+	graphs, sections, tensors map[uint64]*underway // by handle
+	done                      []*graphForm
+}
+
+// rebuild makes the graphs of a compile's calls. Calls that it does not know, orders and
+// sizes that are not as they must be fail the test.
 func rebuild(t testing.TB, trace []call) []*graphForm {
-	graphs := map[uint64]*underway{}
-	sections, tensors := map[uint64]*underway{}, map[uint64]*underway{}
-	var done []*graphForm
+	r := compileCalls{t: t, graphs: map[uint64]*underway{}, sections: map[uint64]*underway{}, tensors: map[uint64]*underway{}}
 	for i := range trace {
 		c := &trace[i]
 		a := c.args(t)
-		var u *underway
-		switch c.Name {
-		case "synSectionSetPersistent", "synSectionSetGroup":
-			u = sections[a.Section]
-		case "synTensorSetGeometry", "synTensorSetDeviceDataType", "synTensorAssignToSection":
-			u = tensors[a.Tensor]
-		default:
-			u = graphs[a.Graph]
-		}
-		if stage := order[c.Name]; stage > 0 {
-			require.NotNil(t, u, "call %d, %s, of a graph that is not there", c.N, c.Name)
-			require.GreaterOrEqual(t, stage, u.stage, "call %d, %s, comes too late", c.N, c.Name)
-			require.LessOrEqual(t, u.stage, 4, "call %d, %s, after the compile", c.N, c.Name)
-			u.stage = stage
-		}
-		switch c.Name {
-		case "synInitialize", "synDestroy", "synRecipeSerialize", "synRecipeGetAttribute", "synRecipeDestroy":
-		case "synGraphCreate":
-			require.Equal(t, 4, a.DeviceType)
-			graphs[outOf[uint64](t, c)] = &underway{
-				sections: map[uint64]*sectionCalls{}, tensors: map[uint64]*tensorCalls{}, names: map[string]bool{}, nodes: map[uint64]int{},
-				g: graphForm{Tensors: map[string]tensorForm{}},
-			}
-		case "synGraphSetAttributes":
+		u := r.underway(c, &a)
+		switch order[c.Name] {
+		case 0:
+			r.other(c, &a, u)
+		case 1:
 			require.Equal(t, []int{0}, a.Attributes)
 			require.Equal(t, []int{1}, a.Values)
-		case "synSectionCreate":
-			h := outOf[uint64](t, c)
-			u.sections[h], sections[h] = &sectionCalls{}, u
-		case "synSectionSetPersistent":
-			require.False(t, u.sections[a.Section].used)
-			u.sections[a.Section].persistent = true
-		case "synSectionSetGroup":
-			require.False(t, u.sections[a.Section].used)
-			u.sections[a.Section].grouped = true
-		case "synTensorHandleCreate":
-			require.Zero(t, a.Type)
-			require.NotEmpty(t, a.Name)
-			require.False(t, u.names[a.Name], "tensor %s is there twice", a.Name)
-			u.names[a.Name] = true
-			h := outOf[struct{ Tensor uint64 }](t, c).Tensor
-			u.tensors[h], tensors[h] = &tensorCalls{name: a.Name}, u
-		case "synTensorSetGeometry":
-			require.Len(t, a.Sizes, a.Dims)
-			if x := u.tensors[a.Tensor]; a.Geometry == 1 {
-				x.max = a.Sizes
-			} else {
-				require.Zero(t, a.Geometry)
-				x.min = a.Sizes
-			}
-		case "synTensorSetDeviceDataType":
-			u.tensors[a.Tensor].dtype = a.DataType
-		case "synTensorAssignToSection":
-			s := u.sections[a.Section]
-			require.True(t, s.persistent && s.grouped, "call %d: the section is not ready", c.N)
-			s.used = true
-			u.tensors[a.Tensor].section, u.tensors[a.Tensor].offset = a.Section, a.Offset
-		case "synNodeCreateWithId":
-			n := nodeForm{Name: a.Name, GUID: a.GUID, In: u.operands(t, a.In), Out: u.operands(t, a.NodeOut), After: []string{}}
-			var err error
-			n.Params, err = base64.StdEncoding.DecodeString(a.Params)
-			require.NoError(t, err)
-			if len(n.Params) == 0 {
-				n.Params = nil
-			}
-			u.nodes[outOf[uint64](t, c)] = len(u.g.Nodes)
-			u.g.Nodes = append(u.g.Nodes, n)
-		case "synNodeDependencySet":
-			for _, before := range a.Blocking {
-				for _, behind := range a.Blocked {
-					i, ok := u.nodes[behind]
-					j, ok2 := u.nodes[before]
-					require.True(t, ok && ok2 && j < i, "call %d: nodes %d and %d", c.N, before, behind)
-					u.g.Nodes[i].After = append(u.g.Nodes[i].After, u.g.Nodes[j].Name)
-				}
-			}
-		case "synGraphCompile", "synGraphCompileV2":
+		case 2:
+			r.section(c, &a, u)
+		case 3:
+			r.tensor(c, &a, u)
+		case 4:
+			r.node(c, &a, u)
+		case 5:
 			require.NotEmpty(t, a.Name)
 			for _, x := range u.tensors {
 				require.True(t, x.used, "tensor %s is in no node", x.name)
 			}
-			done = append(done, u.g.normal())
-		case "synGraphDestroy":
-			require.Equal(t, 5, u.stage)
-			delete(graphs, a.Graph)
-		default:
-			t.Fatalf("call %d: %s is no call of a compile", c.N, c.Name)
+			r.done = append(r.done, u.g.normal())
 		}
 	}
-	require.Empty(t, graphs, "graphs are left")
-	return done
+	require.Empty(t, r.graphs, "graphs are left")
+	return r.done
+}
+
+// underway is the graph that a call is about, and checks that it comes in its order.
+func (r *compileCalls) underway(c *call, a *callArgs) *underway {
+	u := r.graphs[a.Graph]
+	switch c.Name {
+	case "synSectionSetPersistent", "synSectionSetGroup":
+		u = r.sections[a.Section]
+	case "synTensorSetGeometry", "synTensorSetDeviceDataType", "synTensorAssignToSection":
+		u = r.tensors[a.Tensor]
+	}
+	if stage := order[c.Name]; stage > 0 {
+		require.NotNil(r.t, u, "call %d, %s, of a graph that is not there", c.N, c.Name)
+		require.GreaterOrEqual(r.t, stage, u.stage, "call %d, %s, comes too late", c.N, c.Name)
+		require.LessOrEqual(r.t, u.stage, 4, "call %d, %s, after the compile", c.N, c.Name)
+		u.stage = stage
+	}
+	return u
+}
+
+// other takes the calls before and behind those that build a graph.
+func (r *compileCalls) other(c *call, a *callArgs, u *underway) {
+	switch c.Name {
+	case "synInitialize", "synDestroy", "synRecipeSerialize", "synRecipeGetAttribute", "synRecipeDestroy":
+	case "synGraphCreate":
+		require.Equal(r.t, 4, a.DeviceType)
+		r.graphs[outOf[uint64](r.t, c)] = &underway{
+			sections: map[uint64]*sectionCalls{}, tensors: map[uint64]*tensorCalls{}, names: map[string]bool{}, nodes: map[uint64]int{},
+			g: graphForm{Tensors: map[string]tensorForm{}},
+		}
+	case "synGraphDestroy":
+		require.Equal(r.t, 5, u.stage)
+		delete(r.graphs, a.Graph)
+	default:
+		r.t.Fatalf("call %d: %s is no call of a compile", c.N, c.Name)
+	}
+}
+
+func (r *compileCalls) section(c *call, a *callArgs, u *underway) {
+	if c.Name == "synSectionCreate" {
+		h := outOf[uint64](r.t, c)
+		u.sections[h], r.sections[h] = &sectionCalls{}, u
+		return
+	}
+	s := u.sections[a.Section]
+	require.False(r.t, s.used)
+	if c.Name == "synSectionSetPersistent" {
+		s.persistent = true
+	} else {
+		s.grouped = true
+	}
+}
+
+func (r *compileCalls) tensor(c *call, a *callArgs, u *underway) {
+	x := u.tensors[a.Tensor]
+	switch c.Name {
+	case "synTensorHandleCreate":
+		require.Zero(r.t, a.Type)
+		require.NotEmpty(r.t, a.Name)
+		require.False(r.t, u.names[a.Name], "tensor %s is there twice", a.Name)
+		u.names[a.Name] = true
+		h := outOf[struct{ Tensor uint64 }](r.t, c).Tensor
+		u.tensors[h], r.tensors[h] = &tensorCalls{name: a.Name}, u
+	case "synTensorSetGeometry":
+		require.Len(r.t, a.Sizes, a.Dims)
+		if a.Geometry == 1 {
+			x.max = a.Sizes
+		} else {
+			require.Zero(r.t, a.Geometry)
+			x.min = a.Sizes
+		}
+	case "synTensorSetDeviceDataType":
+		x.dtype = a.DataType
+	case "synTensorAssignToSection":
+		s := u.sections[a.Section]
+		require.True(r.t, s.persistent && s.grouped, "call %d: the section is not ready", c.N)
+		s.used = true
+		x.section, x.offset = a.Section, a.Offset
+	}
+}
+
+func (r *compileCalls) node(c *call, a *callArgs, u *underway) {
+	if c.Name == "synNodeDependencySet" {
+		for _, before := range a.Blocking {
+			for _, behind := range a.Blocked {
+				i, ok := u.nodes[behind]
+				j, ok2 := u.nodes[before]
+				require.True(r.t, ok && ok2 && j < i, "call %d: nodes %d and %d", c.N, before, behind)
+				u.g.Nodes[i].After = append(u.g.Nodes[i].After, u.g.Nodes[j].Name)
+			}
+		}
+		return
+	}
+	n := nodeForm{Name: a.Name, GUID: a.GUID, In: u.operands(r.t, a.In), Out: u.operands(r.t, a.NodeOut), After: []string{}}
+	params, err := base64.StdEncoding.DecodeString(a.Params)
+	require.NoError(r.t, err)
+	if len(params) > 0 {
+		n.Params = params
+	}
+	u.nodes[outOf[uint64](r.t, c)] = len(u.g.Nodes)
+	u.g.Nodes = append(u.g.Nodes, n)
 }
 
 // operands names operands; their properties are final with their first node.
