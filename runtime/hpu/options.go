@@ -14,8 +14,8 @@ type Options struct {
 	// Bundle and Model are the paths that the ranks open: the bundle, and the
 	// directory of the checkpoint.
 	Bundle, Model string
-	// Library is the path of libSynapse.so; "" is that of the environment, or what the
-	// loader finds.
+	// Library is the path of libSynapse.so; "" is that of $QUILL_SYNAPSE, or what the
+	// dynamic linker finds.
 	Library string
 	// Modules are the cards of the ranks by module id; nil is 0, 1, 2, ….
 	Modules []uint32
