@@ -19,8 +19,8 @@ test: build
 	$(GO) test -timeout 45m ./...
 
 # What is proved over the C interface of Synapse: against a library in C that writes down
-# how it is called, and against one that simulates cards. Needs a C compiler, which
-# nothing else here does. Some five minutes on two cores.
+# how it is called, and against one that simulates cards. Needs a C compiler, as soak does
+# and nothing else. Some five minutes on two cores.
 LIBSIM := $(abspath $(OUT))/libsimsynapse.so
 ABI    := QUILL_ABI=1 QUILL_ABI_LIB=$(LIBSIM) GC_KERNEL_PATH=$(LIBSIM) SIMSYNAPSE_PROFILE=$(CURDIR)/recipes/dump/testdata/standin.h
 test-abi: libsim
@@ -49,6 +49,7 @@ soak: libsim
 	QUILL_SOAK=1 $(GO) test -count=1 -timeout 1h -v -run AnyDeploymentPlans ./lower
 	QUILL_SOAK=1 $(GO) test -count=1 -timeout 1h -v -run 'Killed|Processes|Load' ./recipes/store
 	QUILL_SOAK=1 $(GO) test -count=1 -timeout 1h -v -run 'Killed|Processes' ./cmd/quill
+	QUILL_SOAK=1 $(ABI) $(GO) test -count=1 -timeout 1h -v -run '^TestFaults$$' ./runtime/hpu
 
 # Each fuzz target for FUZZTIME.
 fuzz:

@@ -56,6 +56,7 @@ var rules = map[string][]string{
 	"runtime":                        {"recipes", "runtime/host"},
 
 	// Test tools, which nothing else imports.
+	"lower/native/nativetest":    {"recipes", "recipes/dl", "lower/synapse/syn"},
 	"runtime/hpu/simsynapse":     {"recipes", "recipes/native", "recipes/target/header", "runtime/host"},
 	"runtime/hpu/simsynapse/lib": {"runtime/hpu/simsynapse"},
 

@@ -211,16 +211,6 @@ type compiler struct {
 	step      Step
 }
 
-// Families captures every family that the buckets need and runs the family stage
-// of the default pipeline on it.
-func Families(ctx context.Context, cfg *inkling.Config, o inkling.Options, buckets []recipes.Bucket) (map[inkling.Family]*ir.Module, error) {
-	params := passes.Params{
-		BlockSize: o.BlockSize, Blocks: o.Blocks, MaxModelLen: o.MaxModelLen, MaxNumSeqs: o.MaxNumSeqs, MaxBatchedTokens: o.MaxBatchedTokens,
-	}
-	c := compiler{cfg: cfg, buckets: buckets, passes: passes.NewManager(passes.Config{Pipeline: passes.Default(), Params: params})}
-	return c.families(ctx, o, "")
-}
-
 // families makes the outlined modules of all families.
 func (c *compiler) families(ctx context.Context, o inkling.Options, label string) (map[inkling.Family]*ir.Module, error) {
 	mods := map[inkling.Family]*ir.Module{}

@@ -127,7 +127,6 @@ func (s *setCompiler) ingredients() *ingredients {
 }
 
 // key is what results are kept by, but for what they are.
-
 func (in *ingredients) key() (store.Key, error) {
 	profile, err := in.Target.Format()
 	if err != nil {

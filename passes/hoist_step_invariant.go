@@ -40,7 +40,9 @@ import (
 // with it all that is computed from it: storing the mask of a long chunk costs more
 // than each layer's computing its own. Targets pick elements by an index as large as
 // what is picked; one that is the same for all heads, and has at most spread bytes once
-// it is repeated, is repeated here. It does not fire where there is one segment.
+// it is repeated, is repeated here. In a model of one layer a graph break follows what was
+// hoisted, so that one layer has the segments of many. It does not fire where there is one
+// segment.
 var hoistPass = Pass{
 	Name:     "hoist-step-invariant",
 	Summary:  "computes what depends on the step's inputs alone once a step",

@@ -16,10 +16,8 @@ import (
 // having to give theirs up, 0 where the system does not say.
 func AvailableMemory() int64 { return availableMemory(os.DirFS("/")) }
 
-// availableMemory is how many bytes this process can have without others having
-// to give theirs up, 0 where the system does not say: what Linux calls
-// available, or less where a control group allows less. root is the root of the
-// file system.
+// availableMemory is AvailableMemory of a system with this root: what Linux calls
+// available, or less where a control group allows less.
 func availableMemory(root fs.FS) int64 {
 	have := memAvailable(root)
 	for _, limit := range cgroupLimits(root) {

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -12,23 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"quill/recipes"
+	"quill/recipes/dl/dltest"
 	"quill/recipes/native"
 )
 
 // TestABIScripts runs testdata/abi, with a library that simulates the vendor's, over its C
 // interface. natives and move are commands for them.
 func TestABIScripts(t *testing.T) {
-	if os.Getenv("QUILL_ABI") == "" {
-		t.Skip("make test-abi runs it: it needs a C compiler")
-	}
-	lib := os.Getenv("QUILL_ABI_LIB")
-	if lib == "" {
-		lib = filepath.Join(t.TempDir(), "libsimsynapse.so")
-		cmd := exec.Command("go", "build", "-buildmode=c-shared", "-o", lib, "quill/runtime/hpu/simsynapse/lib")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
-		text, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s", text)
-	}
+	lib := dltest.Simulated(t)
 	standin, err := filepath.Abs("../../recipes/dump/testdata/standin.h")
 	require.NoError(t, err)
 	p := scripts(t, "testdata/abi")

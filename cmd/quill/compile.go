@@ -50,10 +50,10 @@ down to one. If that is too much, the error says what is held.
 
 With --native the vendor's compiler, libSynapse.so, makes every recipe in the form that
 cards load, which the bundle then holds too. No card is needed, but the vendor's
-software is, and GC_KERNEL_PATH must name its kernel libraries. Each recipe is compiled
-in a process of its own kind, so one that makes the compiler crash, hang or run out of
-memory costs that recipe: all others are compiled, and at the end it is said which
-failed and why, with a folder for each that reproduces it; then no bundle is written.
+software is, and GC_KERNEL_PATH must name its kernel libraries. It runs in processes of
+its own, so a recipe that makes it crash, hang or run out of memory costs only itself:
+all others are compiled, and at the end it is said which failed and why, with a folder
+for each that reproduces it; then no bundle is written.
 What was compiled is kept for the next time, as buckets are.
 
 The flags about passes are for finding out what the compiler does, and which

@@ -26,7 +26,7 @@ type keeping struct {
 	cache     string
 	none      bool
 	events    string
-	native    natively
+	native    nativeOptions
 	memory    string
 
 	store *store.Store

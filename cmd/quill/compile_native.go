@@ -19,8 +19,8 @@ import (
 	"quill/recipes/target"
 )
 
-// natively is how the vendor's compiler makes native recipes.
-type natively struct {
+// nativeOptions say how the vendor's compiler makes native recipes.
+type nativeOptions struct {
 	on       bool
 	synapse  string
 	profile  string
@@ -35,10 +35,10 @@ type natively struct {
 	last     native.Step
 }
 
-func (n *natively) add(cmd *cobra.Command) {
+func (n *nativeOptions) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&n.on, "native", false, "have the vendor's compiler make every recipe for cards, too")
-	f.StringVar(&n.synapse, "synapse", "", "with --native: path of libSynapse.so (default: $QUILL_SYNAPSE, or what the dynamic linker finds)")
+	f.StringVar(&n.synapse, "synapse", "", "with --native: "+synapseUsage)
 	f.StringVar(&n.profile, "native-profile", target.Default, "with --native: target profile that lays parameters out, a name or a file of quill target import")
 	f.IntVar(&n.jobs, "native-jobs", 0, "with --native: processes that compile at once (default: the processors there are)")
 	f.DurationVar(&n.deadline, "native-deadline", native.DefaultDeadline, "with --native: longest time for one recipe")
@@ -50,7 +50,7 @@ func (n *natively) add(cmd *cobra.Command) {
 const failedExt = ".failed"
 
 // check checks the flags.
-func (n *natively) check(cmd *cobra.Command) error {
+func (n *nativeOptions) check(cmd *cobra.Command) error {
 	given := cmd.Flags().Changed
 	if !n.on {
 		for _, name := range []string{"synapse", "native-profile", "native-jobs", "native-deadline", "native-failures", "native-fallback"} {
@@ -75,7 +75,7 @@ func (n *natively) check(cmd *cobra.Command) error {
 }
 
 // open checks what is installed, so that nothing is compiled in vain.
-func (n *natively) open(ctx context.Context, out string, stderr io.Writer, keep *keeping) (err error) {
+func (n *nativeOptions) open(ctx context.Context, out string, stderr io.Writer, keep *keeping) (err error) {
 	if !n.on {
 		return nil
 	}
@@ -98,7 +98,7 @@ func (n *natively) open(ctx context.Context, out string, stderr io.Writer, keep 
 	return err
 }
 
-func (n *natively) close() {
+func (n *nativeOptions) close() {
 	if n.compiler != nil {
 		n.compiler.Close()
 	}
@@ -106,7 +106,7 @@ func (n *natively) close() {
 
 // compile adds native recipes to a bundle. fallback says that they failed, and that the
 // bundle is to be written without them all the same.
-func (n *natively) compile(ctx context.Context, b *recipes.Bundle, out string, stderr io.Writer, keep *keeping) (fallback, err error) {
+func (n *nativeOptions) compile(ctx context.Context, b *recipes.Bundle, out string, stderr io.Writer, keep *keeping) (fallback, err error) {
 	if !n.on {
 		return nil, nil
 	}
@@ -126,7 +126,7 @@ func (n *natively) compile(ctx context.Context, b *recipes.Bundle, out string, s
 }
 
 // progress tells of a recipe that is done.
-func (n *natively) progress(stderr io.Writer, s native.Step) {
+func (n *nativeOptions) progress(stderr io.Writer, s native.Step) {
 	n.last = s
 	if n.meter == nil {
 		compileEvent{"native", s.What, s.Done, s.Total, s.Kept, s.Running, s.Took.Seconds()}.write(stderr)

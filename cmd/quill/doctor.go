@@ -67,11 +67,11 @@ CPU device. The exit code is 1 if cards could not be used.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.library, "synapse", "", "libSynapse.so (default: $QUILL_SYNAPSE, or what the loader finds)")
+	f.StringVar(&o.library, "synapse", "", synapseUsage)
 	f.StringVar(&o.profile, "profile", target.Default, "target profile: a name, or a file that quill target import made")
 	f.StringVar(&o.header, "header", vendorHeader, "the vendor's header of parameter structures")
-	f.IntVar(&o.card, "card", -1, "module id of a card to try")
-	f.Lookup("card").DefValue = "" // none is tried
+	f.IntVar(&o.card, "card", -1, "module id of a card to try (default: none)")
+	f.Lookup("card").DefValue = "0" // which is not shown
 	f.BoolVar(&o.json, "json", false, "print what was found as JSON")
 	return cmd
 }
@@ -228,7 +228,7 @@ func (o *doctorOptions) layouts(p *target.Profile) []symptom {
 		return []symptom{{"layouts", good, "all structures of " + p.Name, ""}}
 	}
 	f := symptom{"layouts", unknown, fmt.Sprintf("%s has none of %s", p.Name, strings.Join(names, ", ")), ""}
-	command := fmt.Sprintf("quill target import %s -o mine.json, and target: mine.json in deployments; or moe: gather, which needs none", o.header)
+	command := fmt.Sprintf("quill target import %s -o mine.json, and quill compile --native --native-profile mine.json; or moe: gather in the deployment, which needs none", o.header)
 	if _, err := os.Stat(o.header); err != nil {
 		f.Help = "on a machine with the vendor's headers: " + command
 	} else {
@@ -273,7 +273,7 @@ func unproved(p *target.Profile, header string) []symptom {
 		{"attention's mask", unknown, "masks that differ by head were accepted on cards, but those that were tried were equal", score + "attention: plain if they differ"},
 		{"attention's statistics", unknown, "far keys need the row's maximum and sum, which only the training form of the node gives", score + "far: tiled if they differ"},
 		{"graphs for inference", unknown, "the attribute is set; with statistics of attention it was not tried", score + "the recipe that fails is named"},
-		{"writes in place", unknown, "index_copy_fwd with its operand's section should move the written rows only", "DUMP_POST_GRAPHS=post.json quill compile D.yaml --native -o B.quill, and look for memcpy"},
+		{"writes in place", unknown, "index_copy_fwd with its operand's section should move the written rows only", "DUMP_POST_GRAPHS=post.json quill compile D.yaml --native --no-cache -o B.quill, and look for memcpy"},
 		{"recipe files", unknown, "their layout is that of software 1.16", "quill recipe FILE, which checks itself"},
 		{"sums over ranks", unknown, "their order is the network's, so ranks agree but the CPU need not", score + "errors within the precision's"},
 	}

@@ -16,6 +16,9 @@ import (
 	"quill/runtime/hpu"
 )
 
+// synapseUsage tells of --synapse.
+const synapseUsage = "path of libSynapse.so (default: $QUILL_SYNAPSE, or what the dynamic linker finds)"
+
 // deviceFlags choose what executes recipes.
 type deviceFlags struct {
 	device   string
@@ -32,11 +35,12 @@ var onlyHPU = []string{"synapse", "modules", "ranks", "step-deadline", "restarts
 func (o *deviceFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.device, "device", "host", "what executes the recipes: host, the CPU, or hpu, one Gaudi 2 card a rank")
-	f.StringVar(&o.library, "synapse", "", "libSynapse.so for --device hpu (default: $QUILL_SYNAPSE, or what the loader finds)")
-	f.UintSliceVar(&o.modules, "modules", nil, "module ids of the cards, in the order of the ranks (default: 0,1,2,…)")
-	f.IntVar(&o.ranks, "ranks", 0, "number of cards to use, which is the bundle's tensor_parallel (default: that)")
-	f.DurationVar(&o.deadline, "step-deadline", 30*time.Second, "how long a step may take on cards before they are given up")
-	f.IntVar(&o.restarts, "restarts", 2, "how often cards that are lost are started again")
+	f.StringVar(&o.library, "synapse", "", "with --device hpu: "+synapseUsage)
+	f.UintSliceVar(&o.modules, "modules", nil, "with --device hpu: module ids of the cards, in the order of the ranks (default: 0,1,2,…)")
+	f.Lookup("modules").DefValue = "" // which is not shown
+	f.IntVar(&o.ranks, "ranks", 0, "with --device hpu: number of cards to use, which is the bundle's tensor_parallel (default: that)")
+	f.DurationVar(&o.deadline, "step-deadline", hpu.DefaultDeadline, "with --device hpu: how long a step may take before the cards are given up")
+	f.IntVar(&o.restarts, "restarts", 2, "with --device hpu: how often cards that are lost are started again")
 }
 
 func (o *deviceFlags) check(cmd *cobra.Command) error {

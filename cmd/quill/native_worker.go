@@ -44,7 +44,7 @@ Without RECIPE this is a process of quill compile --native, which talks to it.`,
 			return compileOne(cmd.OutOrStdout(), args[0], synapse, profile, out)
 		},
 	}
-	cmd.Flags().StringVar(&synapse, "synapse", "", "path of libSynapse.so (default: $QUILL_SYNAPSE, or what the dynamic linker finds)")
+	cmd.Flags().StringVar(&synapse, "synapse", "", synapseUsage)
 	cmd.Flags().StringVar(&profile, "profile", target.Default, "target profile, a name or a file")
 	cmd.Flags().StringVarP(&out, "output", "o", "", "file to write (default: the recipe's with "+nativeExt+")")
 	return cmd

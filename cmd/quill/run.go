@@ -46,7 +46,10 @@ model's tokenizer. IDS are token ids with commas between them.
 The answer is written while it is computed, as text if the model has a
 tokenizer and as ids otherwise. --json writes {"tokens":[…],"text":"…"} at the
 end; text is null without a tokenizer. The token that ends the answer is the
-last one of tokens and is not part of text.`,
+last one of tokens and is not part of text.
+
+With --device hpu each rank is a process with a Gaudi 2 card. The bundle must have native
+recipes of the installed software's version, which quill compile --native makes.`,
 		Example: examples(
 			"quill run chat.quill --model models/chat --prompt '<|message_user|><|content_text|>Hello<|end_message|><|message_model|>'",
 			"quill run chat.quill --model models/chat --prompt - --max-new 40 --json <prompt.txt",

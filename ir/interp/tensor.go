@@ -60,15 +60,6 @@ func FromI32(shape []int64, v ...int32) *Tensor {
 	return x
 }
 
-// FromBool makes a predicate, an i8 tensor of 0 and 1.
-func FromBool(shape []int64, v ...bool) *Tensor {
-	x := &Tensor{DType: dtype.I8, Shape: slices.Clone(shape), I: make([]int64, len(v))}
-	for i, b := range v {
-		x.I[i] = truth(b)
-	}
-	return x
-}
-
 // Len is the number of elements.
 func (t *Tensor) Len() int {
 	if t.DType.IsFloat() {

@@ -132,8 +132,8 @@ func (v *Vendor) Compile(r *recipes.Recipe, p *target.Profile, out string) (work
 	if err == nil {
 		err = made.Serialize(out)
 	}
-	a, attributes := made.Attributes()
-	return int64(a.Workspace), int64(a.DeviceMemory), errors.Join(err, attributes, made.Destroy())
+	w, n, sizes := made.Sizes()
+	return int64(w), int64(n), errors.Join(err, sizes, made.Destroy())
 }
 
 // loadedWith are the files of a library that this process loaded by that name, and of

@@ -55,16 +55,6 @@ func TestCodes(t *testing.T) {
 		"synFailedSectionValidation": int64(dl.SectionValidation), "synMappingNotFound": int64(dl.MappingNotFound),
 	}))
 	require.NoError(t, a.Values("hcclResult_t", map[string]int64{"hcclSuccess": int64(dl.ResultSuccess), "hcclUnsupported": int64(dl.ResultUnsupported)}))
-	names := []string{
-		"RECIPE_ATTRIBUTE_WORKSPACE_SIZE", "RECIPE_ATTRIBUTE_NUM_PERSISTENT_TENSORS", "RECIPE_ATTRIBUTE_HOST_MEM_SIZE",
-		"RECIPE_ATTRIBUTE_NUM_EXTERNAL_TENSORS", "RECIPE_ATTRIBUTE_PERSISTENT_TENSORS_SIZE", "RECIPE_ATTRIBUTE_CONST_SECTIONS_SIZE",
-		"RECIPE_ATTRIBUTE_DEVICE_MEMORY_SIZE",
-	}
-	have := map[string]int64{}
-	for i, n := range names {
-		have[n] = int64(dl.RecipeAttributeIDs[i])
-	}
-	require.NoError(t, a.Values("synRecipeAttribute", have))
 	require.NoError(t, a.Values("", map[string]int64{"STATUS_DESCRIPTION_MAX_SIZE": dl.BriefSize}))
 }
 

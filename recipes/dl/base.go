@@ -4,10 +4,9 @@ import "runtime"
 
 // base are the functions that compiler and runtime have in common.
 type base struct {
-	Initialize         func() Status                                                `sym:"synInitialize"`
-	Destroy            func() Status                                                `sym:"synDestroy"`
-	DriverGetVersion   func(buf *byte, n int32) Status                              `sym:"synDriverGetVersion"`
-	RecipeGetAttribute func(values *uint64, ids *uint32, n uint32, r Handle) Status `sym:"synRecipeGetAttribute"`
+	Initialize       func() Status                   `sym:"synInitialize"`
+	Destroy          func() Status                   `sym:"synDestroy"`
+	DriverGetVersion func(buf *byte, n int32) Status `sym:"synDriverGetVersion"`
 }
 
 // bind fills the table of common functions, once.
@@ -78,31 +77,4 @@ func (l *Library) Version() (string, error) {
 func Lock() (unlock func()) {
 	runtime.LockOSThread()
 	return runtime.UnlockOSThread
-}
-
-// RecipeAttributes are what a compiled recipe says of itself, in bytes if it is not a
-// number.
-type RecipeAttributes struct {
-	Workspace         uint64 // scratch memory that each launch needs
-	PersistentTensors uint64 // number of tensors that a launch binds
-	HostMemory        uint64
-	ExternalTensors   uint64 // number of tensors with events of their own
-	TensorTables      uint64 // what describes the persistent tensors
-	Constants         uint64 // sections of constants
-	DeviceMemory      uint64 // programs and their data, which the library keeps on the device
-}
-
-// recipeAttributes are the numbers of a recipe's attributes (synRecipeAttribute), in the order
-// of the fields of RecipeAttributes.
-var recipeAttributes = [...]uint32{0, 1, 2, 3, 4, 5, 6}
-
-// RecipeAttributes asks a recipe for its attributes. The library must be started.
-func (l *Library) RecipeAttributes(recipe Handle, context string) (RecipeAttributes, error) {
-	defer Lock()()
-	var v [len(recipeAttributes)]uint64
-	ids := recipeAttributes
-	if s := l.base.RecipeGetAttribute(&v[0], &ids[0], uint32(len(ids)), recipe); s != Success {
-		return RecipeAttributes{}, l.Fail("synRecipeGetAttribute", s, context)
-	}
-	return RecipeAttributes{v[0], v[1], v[2], v[3], v[4], v[5], v[6]}, nil
 }

@@ -101,7 +101,7 @@ func TestStartStop(t *testing.T) {
 // Old libraries have no words: what they export is enough.
 func TestOldLibrary(t *testing.T) {
 	lib := dltest.New(t, "-DOLD")
-	require.False(t, lib.Has("synGetLastErrorMessage"))
+	require.False(t, lib.Symbol("synGetLastErrorMessage") != 0)
 	lib.Fail("synInitialize", 26, "not to be had")
 	err := lib.Start()
 	require.ErrorContains(t, err, "the library says: brief of 26; help")

@@ -1,7 +1,7 @@
 // Package dl loads the vendor's library, libSynapse.so, and calls it without cgo.
 //
 //	Open ──→ Library ──Bind──→ tables of functions (compiler, runtime)
-//	            └── Start, Version, Stop, RecipeAttributes, Fail (errors with the library's words)
+//	            └── Start, Version, Stop, Fail (errors with the library's words)
 //
 // A table is a struct whose fields name the C functions they stand for. A field of func
 // type is called as it is, and each call allocates; a field of a type that is a uintptr
@@ -92,16 +92,6 @@ func (l *Library) String() string { return l.name }
 
 // Symbol is the address of an exported symbol, 0 if there is none.
 func (l *Library) Symbol(name string) uintptr { return l.lookup(name) }
-
-// Has reports whether the library exports all of these symbols.
-func (l *Library) Has(names ...string) bool {
-	for _, n := range names {
-		if l.lookup(n) == 0 {
-			return false
-		}
-	}
-	return true
-}
 
 // Bind fills a table: a pointer to a struct, of which the fields with a tag
 // `sym:"synLaunch"` or `sym:"synGraphCompileV2,optional"` are funcs or uintptrs. The

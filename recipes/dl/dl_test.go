@@ -32,8 +32,6 @@ func TestBind(t *testing.T) {
 	lib = dl.NewLibrary("libtest.so", "", "one", "two", "four")
 	require.NoError(t, lib.Bind(&tab))
 	require.Equal(t, []fnType{1, 2, 0, 3, 0}, []fnType{tab.One, tab.Two, tab.Three, tab.Four, tab.Lookup})
-	require.True(t, lib.Has("one", "two"))
-	require.False(t, lib.Has("one", "three"))
 	require.EqualValues(t, 2, lib.Symbol("two"))
 	require.Zero(t, lib.Symbol("three"))
 

@@ -3,10 +3,7 @@ package dl
 import "reflect"
 
 // For tests of the C interface.
-var (
-	Tables             = []reflect.Type{reflect.TypeFor[said](), reflect.TypeFor[base]()}
-	RecipeAttributeIDs = recipeAttributes
-)
+var Tables = []reflect.Type{reflect.TypeFor[said](), reflect.TypeFor[base]()}
 
 const BriefSize = briefSize
 

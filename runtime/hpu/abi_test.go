@@ -5,24 +5,23 @@ package hpu
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"quill/lower/synapse/syn"
+	"quill/lower/native/nativetest"
 	"quill/recipes"
-	"quill/recipes/dl"
+	"quill/recipes/dl/dltest"
 	"quill/recipes/target"
 	"quill/runtime"
 	"quill/runtime/devicetest"
+	"quill/runtime/hpu/simsynapse"
 )
 
 // asRank makes the test binary the process of a rank.
@@ -49,11 +48,7 @@ type simulated struct {
 
 // simulate skips the test unless it runs for make test-abi.
 func simulate(t testing.TB, faults string, more ...string) *simulated {
-	if os.Getenv("QUILL_ABI") == "" {
-		t.Skip("needs the simulated library: make test-abi")
-	}
-	s := &simulated{library: os.Getenv("QUILL_ABI_LIB"), dir: t.TempDir()}
-	require.NotEmpty(t, s.library, "QUILL_ABI_LIB: the simulated library")
+	s := &simulated{library: dltest.Simulated(t), dir: t.TempDir()}
 	s.env = append(more, "SIMSYNAPSE_DIR="+s.dir, "SIMSYNAPSE_FAULTS="+faults, "SIMSYNAPSE_DRAM=67108864", "SIMSYNAPSE_LAG=100us", "GC_KERNEL_PATH="+s.library)
 	return s
 }
@@ -74,50 +69,14 @@ func (s *simulated) options(bundle, model string) Options {
 	}
 }
 
-// compileNative compiles all recipes of a bundle with the library, in this process.
-func compileNative(t testing.TB, b *recipes.Bundle) {
-	lib := loadOnce(t)
-	c, err := syn.Load(lib)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, c.Close()) }()
-	version, err := c.Version()
-	require.NoError(t, err)
-	profile, err := target.Load(target.Default)
-	require.NoError(t, err)
-	b.Native = &recipes.Native{Driver: version, Recipes: make(map[recipes.Hash]recipes.NativeRecipe)}
-	for h, r := range b.Recipes {
-		g, err := c.Build(r, profile)
-		require.NoError(t, err)
-		x, err := g.Compile(r.Name)
-		require.NoError(t, err)
-		path := filepath.Join(t.TempDir(), "recipe")
-		require.NoError(t, x.Serialize(path))
-		data, err := os.ReadFile(path)
-		require.NoError(t, err)
-		b.Native.Recipes[h], err = recipes.PackNative(data, 0, 0)
-		require.NoError(t, err)
-		require.NoError(t, errors.Join(x.Destroy(), g.Destroy()))
-	}
-}
-
-var loaded struct {
-	sync.Once
-	lib *dl.Library
-	err error
-}
-
-func loadOnce(t testing.TB) *dl.Library {
-	loaded.Do(func() {
-		loaded.lib, loaded.err = dl.OpenSynapse(os.Getenv("QUILL_ABI_LIB"))
-	})
-	require.NoError(t, loaded.err)
-	return loaded.lib
-}
-
 // subject is a group of ranks on simulated cards.
 func subject(s *simulated) devicetest.Subject {
 	return devicetest.Subject{
-		Prepare: compileNative,
+		Prepare: func(t testing.TB, b *recipes.Bundle) {
+			profile, err := target.Load(target.Default)
+			require.NoError(t, err)
+			nativetest.Compile(t, dltest.Simulated(t), profile, b)
+		},
 		Open: func(t testing.TB, bundle, model string, b *recipes.Bundle, set *recipes.Set) runtime.Device {
 			g, err := New(t.Context(), s.options(bundle, model), b, set)
 			require.NoError(t, err)
@@ -133,26 +92,12 @@ func TestDevice(t *testing.T) {
 	s.noLeaks(t, int(s.started.Load()))
 }
 
-// account is what a process had when it ended.
-type account struct {
-	PID       int   `json:"pid"`
-	Destroyed bool  `json:"destroyed"`
-	Module    int   `json:"module"` // −1 for none
-	Bytes     int64 `json:"device_bytes"`
-	Mapped    int   `json:"host_mapped"`
-	Streams   int   `json:"streams"`
-	Events    int   `json:"events"`
-	Recipes   int   `json:"recipes"`
-	Graphs    int   `json:"graphs"`
-	Comms     int   `json:"comms"`
-}
-
 // noLeaks checks the accounts of all processes, which were as many.
 func (s *simulated) noLeaks(t testing.TB, processes int) {
 	ended := s.accounts(t)
 	require.Len(t, ended, processes)
 	for _, a := range ended {
-		require.Equal(t, account{PID: a.PID, Destroyed: true, Module: -1}, a)
+		require.True(t, a.Destroyed && a.Clean(), "%+v", a)
 	}
 }
 
@@ -160,21 +105,19 @@ func (s *simulated) noLeaks(t testing.TB, processes int) {
 // what others had.
 func (s *simulated) nothingKept(t testing.TB) {
 	for _, a := range s.accounts(t) {
-		if a.Destroyed {
-			require.Equal(t, account{PID: a.PID, Destroyed: true, Module: -1}, a)
-		}
+		require.True(t, !a.Destroyed || a.Clean(), "%+v", a)
 	}
 }
 
-func (s *simulated) accounts(t testing.TB) (all []account) {
+func (s *simulated) accounts(t testing.TB) (all []simsynapse.Account) {
 	files, err := filepath.Glob(filepath.Join(s.dir, "account-*"))
 	require.NoError(t, err)
 	for _, f := range files {
 		data, err := os.ReadFile(f)
 		require.NoError(t, err)
-		var a account
+		var a simsynapse.Account
 		if json.Unmarshal(data, &a) != nil {
-			a = account{} // it ended while it wrote
+			a = simsynapse.Account{} // it ended while it wrote
 		}
 		all = append(all, a)
 	}

@@ -250,7 +250,7 @@ func (c *card) launch(p *program, bases []uint64) error {
 		}
 		c.moved.Add(1)
 	}
-	return c.stream.Launch(p.recipe, p.table, c.workspace, 0)
+	return c.stream.Launch(p.recipe, p.table, c.workspace)
 }
 
 // bound is a plan that is ready to run.
@@ -294,7 +294,7 @@ func (c *card) bind(number int, p *recipes.Plan, all map[recipes.Hash]*recipes.R
 	}
 	for len(c.marks) < len(p.Steps)/markEvery {
 		c.where.allocations.Add(1)
-		e, err := c.dev.NewEvent(false)
+		e, err := c.dev.NewEvent()
 		if err != nil {
 			return nil, err
 		}

@@ -20,7 +20,6 @@ import (
 )
 
 const (
-	defaultDeadline = 30 * time.Second
 	defaultPatience = 5 * time.Minute
 	// abortLimit is how long ranks may take to leave the communicator before they are
 	// killed: an orderly end can hang for minutes after a collective has failed.
@@ -77,7 +76,7 @@ func New(ctx context.Context, o Options, b *recipes.Bundle, set *recipes.Set) (*
 		return nil, fmt.Errorf("hpu: %d modules for %d ranks", len(o.Modules), n)
 	}
 	if o.Deadline == 0 {
-		o.Deadline = defaultDeadline
+		o.Deadline = DefaultDeadline
 	}
 	if o.Patience == 0 {
 		o.Patience = defaultPatience

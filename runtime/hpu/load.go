@@ -44,7 +44,7 @@ func (c *card) loadWeights(ctx context.Context, b *recipes.Bundle, set *recipes.
 		if x.mem, err = c.dev.HostMalloc(runtime.LoadChunk); err != nil {
 			return err
 		}
-		if x.copied, err = c.dev.NewEvent(false); err != nil {
+		if x.copied, err = c.dev.NewEvent(); err != nil {
 			return errors.Join(err, c.dev.HostFree(x.mem))
 		}
 		all = append(all, x)

@@ -6,13 +6,16 @@ import (
 	"time"
 )
 
+// DefaultDeadline bounds a step if Options do not.
+const DefaultDeadline = 30 * time.Second
+
 // Options say how a group of ranks is started.
 type Options struct {
 	// Bundle and Model are the paths that the ranks open: the bundle, and the
 	// directory of the checkpoint.
 	Bundle, Model string
-	// Library is the path of libSynapse.so; "" is that of the environment, or what the
-	// loader finds.
+	// Library is the path of libSynapse.so; "" is that of $QUILL_SYNAPSE, or what the
+	// dynamic linker finds.
 	Library string
 	// Modules are the cards of the ranks by module id; nil is 0, 1, 2, ….
 	Modules []uint32
@@ -21,7 +24,7 @@ type Options struct {
 	Command func() *exec.Cmd
 	// Log is where ranks write what they have to say; nil is nowhere.
 	Log io.Writer
-	// Deadline bounds one step; 0 is 30 s. Patience bounds what ranks do before and
+	// Deadline bounds one step; 0 is DefaultDeadline. Patience bounds what ranks do before and
 	// after: opening, joining, each second of loading without progress, closing; 0 is
 	// 5 min.
 	Deadline, Patience time.Duration

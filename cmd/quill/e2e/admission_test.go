@@ -11,7 +11,7 @@ import (
 	"quill/runtime"
 )
 
-// without drops the plans that drop says from a bundle.
+// withoutPlans drops the plans that drop says from a bundle.
 func withoutPlans(b *recipes.Bundle, drop func(recipes.Bucket) bool) {
 	set := &b.Sets[0]
 	set.Plans = slices.DeleteFunc(set.Plans, func(p recipes.Plan) bool { return drop(p.Bucket) })

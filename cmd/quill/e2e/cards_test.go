@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,9 +14,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"quill/lower/synapse/syn"
+	"quill/lower/native/nativetest"
 	"quill/recipes"
-	"quill/recipes/dl"
+	"quill/recipes/dl/dltest"
 	"quill/recipes/target"
 	"quill/recipes/target/header"
 	"quill/runtime"
@@ -36,42 +35,6 @@ func init() {
 		os.Exit(1)
 	}
 	os.Exit(0)
-}
-
-// simulated is the library that simulates cards. The test is skipped unless make
-// test-abi runs it.
-func simulated(t testing.TB) string {
-	if os.Getenv("QUILL_ABI") == "" {
-		t.Skip("needs the simulated library: make test-abi")
-	}
-	path := os.Getenv("QUILL_ABI_LIB")
-	require.NotEmpty(t, path, "QUILL_ABI_LIB: the simulated library")
-	return path
-}
-
-// native compiles the recipes of a bundle with the library.
-func native(t testing.TB, library string, b *recipes.Bundle) {
-	lib, err := dl.OpenSynapse(library)
-	require.NoError(t, err)
-	c, err := syn.Load(lib)
-	require.NoError(t, err)
-	version, err := c.Version()
-	require.NoError(t, err)
-	profile := standIn(t)
-	b.Native = &recipes.Native{Driver: version, Recipes: make(map[recipes.Hash]recipes.NativeRecipe)}
-	path := filepath.Join(t.TempDir(), "recipe")
-	for h, r := range b.Recipes {
-		g, err := c.Build(r, profile)
-		require.NoError(t, err)
-		x, err := g.Compile(h.String())
-		require.NoError(t, err)
-		require.NoError(t, x.Serialize(path))
-		data, err := os.ReadFile(path)
-		require.NoError(t, err)
-		b.Native.Recipes[h], err = recipes.PackNative(data, 0, 0)
-		require.NoError(t, err)
-		require.NoError(t, errors.Join(x.Destroy(), g.Destroy()))
-	}
 }
 
 // standIn is the profile with a layout of the experts' parameters that is made up, since
@@ -119,7 +82,7 @@ func moved(t testing.TB, g *hpu.Group) int64 {
 
 // Cards compute what the CPU does, bit for bit, in every bucket, and what is expected.
 func TestCardsAreTheHost(t *testing.T) {
-	library := simulated(t)
+	library := dltest.Simulated(t)
 	for _, c := range []struct {
 		model string
 		tp    int
@@ -146,7 +109,7 @@ func TestCardsAreTheHost(t *testing.T) {
 func cardsAreTheHost(t *testing.T, library, model string, d deployment) {
 	b, err := d.compile(t.Context())
 	require.NoError(t, err)
-	native(t, library, b)
+	nativetest.Compile(t, library, standIn(t), b)
 	path := filepath.Join(t.TempDir(), "cards.quill")
 	require.NoError(t, recipes.WriteBundle(t.Context(), path, b))
 	cpu, err := runtime.Open(t.Context(), path, runtime.Options{Model: d.model})

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"quill/recipes"
+	"quill/recipes/dl/dltest"
 	"quill/recipes/dump"
 	"quill/recipes/target"
 )
@@ -236,106 +237,145 @@ var order = map[string]int{
 	"synGraphCompile": 5, "synGraphCompileV2": 5,
 }
 
-// rebuild makes the graphs of a compile's calls, by handle of the compiled recipe. Calls
-// that it does not know, orders and sizes that are not as they must be fail the test.
+// compileCalls reads the calls of a compile: the graphs that they build, and those that
+// they have compiled.
+type compileCalls struct {
+	t                         testing.TB
+	graphs, sections, tensors map[uint64]*underway // by handle
+	done                      []*graphForm
+}
+
+// rebuild makes the graphs of a compile's calls. Calls that it does not know, orders and
+// sizes that are not as they must be fail the test.
 func rebuild(t testing.TB, trace []call) []*graphForm {
-	graphs := map[uint64]*underway{}
-	sections, tensors := map[uint64]*underway{}, map[uint64]*underway{}
-	var done []*graphForm
+	r := compileCalls{t: t, graphs: map[uint64]*underway{}, sections: map[uint64]*underway{}, tensors: map[uint64]*underway{}}
 	for i := range trace {
 		c := &trace[i]
 		a := c.args(t)
-		var u *underway
-		switch c.Name {
-		case "synSectionSetPersistent", "synSectionSetGroup":
-			u = sections[a.Section]
-		case "synTensorSetGeometry", "synTensorSetDeviceDataType", "synTensorAssignToSection":
-			u = tensors[a.Tensor]
-		default:
-			u = graphs[a.Graph]
-		}
-		if stage := order[c.Name]; stage > 0 {
-			require.NotNil(t, u, "call %d, %s, of a graph that is not there", c.N, c.Name)
-			require.GreaterOrEqual(t, stage, u.stage, "call %d, %s, comes too late", c.N, c.Name)
-			require.LessOrEqual(t, u.stage, 4, "call %d, %s, after the compile", c.N, c.Name)
-			u.stage = stage
-		}
-		switch c.Name {
-		case "synInitialize", "synDestroy", "synRecipeSerialize", "synRecipeGetAttribute", "synRecipeDestroy":
-		case "synGraphCreate":
-			require.Equal(t, 4, a.DeviceType)
-			graphs[outOf[uint64](t, c)] = &underway{
-				sections: map[uint64]*sectionCalls{}, tensors: map[uint64]*tensorCalls{}, names: map[string]bool{}, nodes: map[uint64]int{},
-				g: graphForm{Tensors: map[string]tensorForm{}},
-			}
-		case "synGraphSetAttributes":
+		u := r.underway(c, &a)
+		switch order[c.Name] {
+		case 0:
+			r.other(c, &a, u)
+		case 1:
 			require.Equal(t, []int{0}, a.Attributes)
 			require.Equal(t, []int{1}, a.Values)
-		case "synSectionCreate":
-			h := outOf[uint64](t, c)
-			u.sections[h], sections[h] = &sectionCalls{}, u
-		case "synSectionSetPersistent":
-			require.False(t, u.sections[a.Section].used)
-			u.sections[a.Section].persistent = true
-		case "synSectionSetGroup":
-			require.False(t, u.sections[a.Section].used)
-			u.sections[a.Section].grouped = true
-		case "synTensorHandleCreate":
-			require.Zero(t, a.Type)
-			require.NotEmpty(t, a.Name)
-			require.False(t, u.names[a.Name], "tensor %s is there twice", a.Name)
-			u.names[a.Name] = true
-			h := outOf[struct{ Tensor uint64 }](t, c).Tensor
-			u.tensors[h], tensors[h] = &tensorCalls{name: a.Name}, u
-		case "synTensorSetGeometry":
-			require.Len(t, a.Sizes, a.Dims)
-			if x := u.tensors[a.Tensor]; a.Geometry == 1 {
-				x.max = a.Sizes
-			} else {
-				require.Zero(t, a.Geometry)
-				x.min = a.Sizes
-			}
-		case "synTensorSetDeviceDataType":
-			u.tensors[a.Tensor].dtype = a.DataType
-		case "synTensorAssignToSection":
-			s := u.sections[a.Section]
-			require.True(t, s.persistent && s.grouped, "call %d: the section is not ready", c.N)
-			s.used = true
-			u.tensors[a.Tensor].section, u.tensors[a.Tensor].offset = a.Section, a.Offset
-		case "synNodeCreateWithId":
-			n := nodeForm{Name: a.Name, GUID: a.GUID, In: u.operands(t, a.In), Out: u.operands(t, a.NodeOut), After: []string{}}
-			var err error
-			n.Params, err = base64.StdEncoding.DecodeString(a.Params)
-			require.NoError(t, err)
-			if len(n.Params) == 0 {
-				n.Params = nil
-			}
-			u.nodes[outOf[uint64](t, c)] = len(u.g.Nodes)
-			u.g.Nodes = append(u.g.Nodes, n)
-		case "synNodeDependencySet":
-			for _, before := range a.Blocking {
-				for _, behind := range a.Blocked {
-					i, ok := u.nodes[behind]
-					j, ok2 := u.nodes[before]
-					require.True(t, ok && ok2 && j < i, "call %d: nodes %d and %d", c.N, before, behind)
-					u.g.Nodes[i].After = append(u.g.Nodes[i].After, u.g.Nodes[j].Name)
-				}
-			}
-		case "synGraphCompile", "synGraphCompileV2":
+		case 2:
+			r.section(c, &a, u)
+		case 3:
+			r.tensor(c, &a, u)
+		case 4:
+			r.node(c, &a, u)
+		case 5:
 			require.NotEmpty(t, a.Name)
 			for _, x := range u.tensors {
 				require.True(t, x.used, "tensor %s is in no node", x.name)
 			}
-			done = append(done, u.g.normal())
-		case "synGraphDestroy":
-			require.Equal(t, 5, u.stage)
-			delete(graphs, a.Graph)
-		default:
-			t.Fatalf("call %d: %s is no call of a compile", c.N, c.Name)
+			r.done = append(r.done, u.g.normal())
 		}
 	}
-	require.Empty(t, graphs, "graphs are left")
-	return done
+	require.Empty(t, r.graphs, "graphs are left")
+	return r.done
+}
+
+// underway is the graph that a call is about, and checks that it comes in its order.
+func (r *compileCalls) underway(c *call, a *callArgs) *underway {
+	u := r.graphs[a.Graph]
+	switch c.Name {
+	case "synSectionSetPersistent", "synSectionSetGroup":
+		u = r.sections[a.Section]
+	case "synTensorSetGeometry", "synTensorSetDeviceDataType", "synTensorAssignToSection":
+		u = r.tensors[a.Tensor]
+	}
+	if stage := order[c.Name]; stage > 0 {
+		require.NotNil(r.t, u, "call %d, %s, of a graph that is not there", c.N, c.Name)
+		require.GreaterOrEqual(r.t, stage, u.stage, "call %d, %s, comes too late", c.N, c.Name)
+		require.LessOrEqual(r.t, u.stage, 4, "call %d, %s, after the compile", c.N, c.Name)
+		u.stage = stage
+	}
+	return u
+}
+
+// other takes the calls before and behind those that build a graph.
+func (r *compileCalls) other(c *call, a *callArgs, u *underway) {
+	switch c.Name {
+	case "synInitialize", "synDestroy", "synRecipeSerialize", "synRecipeGetAttribute", "synRecipeDestroy":
+	case "synGraphCreate":
+		require.Equal(r.t, 4, a.DeviceType)
+		r.graphs[outOf[uint64](r.t, c)] = &underway{
+			sections: map[uint64]*sectionCalls{}, tensors: map[uint64]*tensorCalls{}, names: map[string]bool{}, nodes: map[uint64]int{},
+			g: graphForm{Tensors: map[string]tensorForm{}},
+		}
+	case "synGraphDestroy":
+		require.Equal(r.t, 5, u.stage)
+		delete(r.graphs, a.Graph)
+	default:
+		r.t.Fatalf("call %d: %s is no call of a compile", c.N, c.Name)
+	}
+}
+
+func (r *compileCalls) section(c *call, a *callArgs, u *underway) {
+	if c.Name == "synSectionCreate" {
+		h := outOf[uint64](r.t, c)
+		u.sections[h], r.sections[h] = &sectionCalls{}, u
+		return
+	}
+	s := u.sections[a.Section]
+	require.False(r.t, s.used)
+	if c.Name == "synSectionSetPersistent" {
+		s.persistent = true
+	} else {
+		s.grouped = true
+	}
+}
+
+func (r *compileCalls) tensor(c *call, a *callArgs, u *underway) {
+	x := u.tensors[a.Tensor]
+	switch c.Name {
+	case "synTensorHandleCreate":
+		require.Zero(r.t, a.Type)
+		require.NotEmpty(r.t, a.Name)
+		require.False(r.t, u.names[a.Name], "tensor %s is there twice", a.Name)
+		u.names[a.Name] = true
+		h := outOf[struct{ Tensor uint64 }](r.t, c).Tensor
+		u.tensors[h], r.tensors[h] = &tensorCalls{name: a.Name}, u
+	case "synTensorSetGeometry":
+		require.Len(r.t, a.Sizes, a.Dims)
+		if a.Geometry == 1 {
+			x.max = a.Sizes
+		} else {
+			require.Zero(r.t, a.Geometry)
+			x.min = a.Sizes
+		}
+	case "synTensorSetDeviceDataType":
+		x.dtype = a.DataType
+	case "synTensorAssignToSection":
+		s := u.sections[a.Section]
+		require.True(r.t, s.persistent && s.grouped, "call %d: the section is not ready", c.N)
+		s.used = true
+		x.section, x.offset = a.Section, a.Offset
+	}
+}
+
+func (r *compileCalls) node(c *call, a *callArgs, u *underway) {
+	if c.Name == "synNodeDependencySet" {
+		for _, before := range a.Blocking {
+			for _, behind := range a.Blocked {
+				i, ok := u.nodes[behind]
+				j, ok2 := u.nodes[before]
+				require.True(r.t, ok && ok2 && j < i, "call %d: nodes %d and %d", c.N, before, behind)
+				u.g.Nodes[i].After = append(u.g.Nodes[i].After, u.g.Nodes[j].Name)
+			}
+		}
+		return
+	}
+	n := nodeForm{Name: a.Name, GUID: a.GUID, In: u.operands(r.t, a.In), Out: u.operands(r.t, a.NodeOut), After: []string{}}
+	params, err := base64.StdEncoding.DecodeString(a.Params)
+	require.NoError(r.t, err)
+	if len(params) > 0 {
+		n.Params = params
+	}
+	u.nodes[outOf[uint64](r.t, c)] = len(u.g.Nodes)
+	u.g.Nodes = append(u.g.Nodes, n)
 }
 
 // operands names operands; their properties are final with their first node.
@@ -394,7 +434,7 @@ func smallCards(tp int) deployment {
 // dump says, every byte of its parameters too. The calls of steps are the plans: every
 // address, count and copy.
 func TestCardsCallsAreTheRecipes(t *testing.T) {
-	library := simulated(t)
+	library := dltest.Simulated(t)
 	dir, quill := t.TempDir(), command(t)
 	d := smallCards(2)
 	path := cardsBundle(t, quill, library, dir, d)
@@ -448,164 +488,9 @@ func sameForm(t testing.TB, a, b *graphForm) bool {
 	return bytes.Equal(x, y)
 }
 
-// replayed reads the steps out of a rank's calls and finds their plans.
-func replayed(t testing.TB, b *recipes.Bundle, trace []call) []recipes.Bucket {
-	set := &b.Sets[0]
-	base := map[recipes.Buffer]uint64{}
-	loaded := map[uint64]recipes.Hash{}       // recipes by handle
-	tensors := map[uint64][]*recipes.Tensor{} // of each, by id
-	var buffers []recipes.Buffer              // that have yet to be allocated
-	for _, buf := range recipes.Buffers() {
-		if set.Info.Bytes[buf] > 0 {
-			buffers = append(buffers, buf)
-		}
-	}
-	var workspace uint64
-	var run []call
-	var all []recipes.Bucket
-	weights := true // until the first launch copies are those of weights
-	for i := range trace {
-		c := &trace[i]
-		a := c.args(t)
-		switch c.Name {
-		case "synRecipeDeSerialize":
-			name := filepath.Base(a.Path)
-			for h := range b.Recipes {
-				if strings.HasPrefix(name, "quill-"+h.String()[:12]+"-") {
-					loaded[outOf[uint64](t, c)] = h
-				}
-			}
-		case "synTensorRetrieveLaunchInfoById":
-			r := b.Recipes[loaded[a.Recipe]]
-			for _, x := range outOf[[]struct{ Name string }](t, c) {
-				i := slices.IndexFunc(r.Tensors, func(y recipes.Tensor) bool { return y.Name == x.Name })
-				tensors[a.Recipe] = append(tensors[a.Recipe], &r.Tensors[i])
-			}
-		case "synDeviceMalloc":
-			if len(buffers) == 0 {
-				require.Zero(t, workspace)
-				workspace = outOf[uint64](t, c)
-				continue
-			}
-			require.EqualValues(t, set.Info.Bytes[buffers[0]], a.Size)
-			base[buffers[0]] = outOf[uint64](t, c)
-			buffers = buffers[1:]
-		case "synLaunch":
-			weights = false
-			run = append(run, *c)
-		case "hcclAllReduce", "hcclAllGather":
-			run = append(run, *c)
-		case "synMemCopyAsync":
-			if !weights || a.Direction == 0 && a.Dst[0] >= base[recipes.Arena] && a.Dst[0] < base[recipes.Arena]+uint64(set.Info.Bytes[recipes.Arena]) {
-				run = append(run, *c)
-			}
-		case "synStreamSynchronize":
-			if len(run) > 0 {
-				all = append(all, planOf(t, set, b, base, workspace, loaded, tensors, run))
-			}
-			run = nil
-		case "synInitialize", "synDeviceAcquireByModuleId", "synStreamCreateGeneric", "synTensorRetrieveLaunchAmount", "synTensorRetrieveLaunchIds",
-			"synWorkspaceGetSize", "synMemsetAsync", "synEventCreate", "synEventRecord", "synEventSynchronize", "synHostMap", "synHostMalloc", "synHostFree",
-			"synHostUnmap", "hcclGetUniqueId", "hcclCommInitRank", "hcclCommFinalize", "hcclCommDestroy", "synEventDestroy", "synRecipeDestroy",
-			"synDeviceFree", "synStreamDestroy", "synDeviceRelease", "synDestroy", "synEventQuery", "synDeviceGetMemoryInfo", "hcclCommGetAsyncError":
-		default:
-			t.Fatalf("call %d: %s is no call of a rank", c.N, c.Name)
-		}
-	}
-	return all
-}
-
-// planOf is the bucket of the plan whose steps a run's calls are.
-func planOf(t testing.TB, set *recipes.Set, b *recipes.Bundle, base map[recipes.Buffer]uint64, workspace uint64,
-	loaded map[uint64]recipes.Hash, tensors map[uint64][]*recipes.Tensor, run []call,
-) recipes.Bucket {
-	var why []string
-	for i := range set.Plans {
-		p := &set.Plans[i]
-		err := matches(t, p, b, base, workspace, loaded, tensors, run)
-		if err == nil {
-			return p.Bucket
-		}
-		why = append(why, fmt.Sprintf("%v: %v", p.Bucket, err))
-	}
-	t.Fatalf("the calls from %d on are no plan:\n%s", run[0].N, strings.Join(why, "\n"))
-	return recipes.Bucket{}
-}
-
-func matches(t testing.TB, p *recipes.Plan, b *recipes.Bundle, base map[recipes.Buffer]uint64, workspace uint64,
-	loaded map[uint64]recipes.Hash, tensors map[uint64][]*recipes.Tensor, run []call,
-) error {
-	arena := base[recipes.Arena]
-	covered := make(map[int64]bool) // bytes of inputs that are copied
-	for len(run) > 0 && run[0].Name == "synMemCopyAsync" {
-		a := run[0].args(t)
-		if a.Direction != 0 {
-			break
-		}
-		for n, dst := range a.Dst {
-			size := int64(a.Size.([]any)[n].(float64))
-			for at := int64(dst - arena); at < int64(dst-arena)+size; at++ {
-				covered[at] = true
-			}
-		}
-		run = run[1:]
-	}
-	for i := range p.Inputs {
-		io := &p.Inputs[i]
-		for at := io.Offset; at < io.Offset+io.Bytes(); at++ {
-			if !covered[at] {
-				return fmt.Errorf("byte %d of input %s is not copied", at-io.Offset, io.Name)
-			}
-		}
-	}
-	if len(run) < len(p.Steps) {
-		return fmt.Errorf("%d calls for %d steps", len(run), len(p.Steps))
-	}
-	for i := range p.Steps {
-		a := run[i].args(t)
-		if k := p.Steps[i].Collective; k != nil {
-			name, op := "hcclAllReduce", 0
-			if k.Kind == recipes.AllGather {
-				name = "hcclAllGather"
-			}
-			if run[i].Name != name || a.Count != k.Count || a.Send != arena+uint64(k.In) || a.Recv != arena+uint64(k.Out) || a.DataType != 7 || a.Op != op {
-				return fmt.Errorf("step %d: call %d, %s, is not %s", i, run[i].N, run[i].Name, p.Steps[i].What())
-			}
-			continue
-		}
-		l := p.Steps[i].Launch
-		if run[i].Name != "synLaunch" || loaded[a.Recipe] != l.Recipe || a.Workspace != workspace || a.Flags != 0 {
-			return fmt.Errorf("step %d: call %d, %s, is not %s", i, run[i].N, run[i].Name, p.Steps[i].What())
-		}
-		if len(a.Tensors) != len(tensors[a.Recipe]) {
-			return fmt.Errorf("step %d: %d tensors, want %d", i, len(a.Tensors), len(tensors[a.Recipe]))
-		}
-		for _, x := range a.Tensors {
-			w := tensors[a.Recipe][x.ID]
-			at := l.Bindings[w.Section]
-			if want := base[at.Buffer] + uint64(at.Offset+w.Offset); x.Address != want {
-				return fmt.Errorf("step %d: tensor %s is at %#x, want %#x", i, w.Name, x.Address, want)
-			}
-			sizes := slices.Clone(w.Dims)
-			if len(sizes) == 1 {
-				sizes = append(sizes, 1)
-			}
-			if !slices.Equal(sizes, x.Sizes) {
-				return fmt.Errorf("step %d: tensor %s has sizes %v, want %v", i, w.Name, x.Sizes, sizes)
-			}
-		}
-	}
-	for _, c := range run[len(p.Steps):] {
-		if a := c.args(t); c.Name != "synMemCopyAsync" || a.Direction != 1 || a.Src[0] != arena+uint64(p.Outputs[0].Offset) {
-			return fmt.Errorf("call %d, %s, is no copy of an output", c.N, c.Name)
-		}
-	}
-	return nil
-}
-
 // A program that is killed leaves no rank and no card behind.
 func TestCardsOfAKilledProgram(t *testing.T) {
-	library := simulated(t)
+	library := dltest.Simulated(t)
 	dir, quill := t.TempDir(), command(t)
 	d := smallCards(2)
 	path := cardsBundle(t, quill, library, dir, d)

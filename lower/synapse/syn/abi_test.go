@@ -22,7 +22,10 @@ func TestABI(t *testing.T) {
 		"synGraphAttribute": {"GRAPH_ATTRIBUTE_INFERENCE": attributeInference},
 		"synTensorType":     {"DATA_TENSOR": dataTensor},
 		"synGeometryType":   {"synGeometryMinSizes": geometryMin, "synGeometryMaxSizes": geometryMax},
-		"":                  {"HABANA_DIM_MAX": maxDims},
+		"synRecipeAttribute": {
+			"RECIPE_ATTRIBUTE_WORKSPACE_SIZE": workspaceSize, "RECIPE_ATTRIBUTE_DEVICE_MEMORY_SIZE": deviceMemorySize,
+		},
+		"": {"HABANA_DIM_MAX": maxDims},
 	} {
 		require.NoError(t, a.Values(enum, values))
 	}

@@ -10,6 +10,8 @@ const (
 	geometryMin        = 0 // synGeometryMinSizes
 	geometryMax        = 1 // synGeometryMaxSizes
 	maxDims            = 25
+	workspaceSize      = 0 // RECIPE_ATTRIBUTE_WORKSPACE_SIZE
+	deviceMemorySize   = 6 // RECIPE_ATTRIBUTE_DEVICE_MEMORY_SIZE
 )
 
 // functions are those that build and compile graphs.
@@ -28,6 +30,7 @@ type functions struct {
 	NodeCreateWithID      func(graph dl.Handle, in, out *dl.Handle, nIn, nOut uint32, params *byte, bytes uint32, guid, name string, id *uint64, inLayouts, outLayouts **byte) dl.Status `sym:"synNodeCreateWithId"`
 	NodeDependencySet     func(graph dl.Handle, blocking, blocked *uint64, nBlocking, nBlocked uint32) dl.Status                                                                         `sym:"synNodeDependencySet"`
 	RecipeSerialize       func(recipe dl.Handle, path string) dl.Status                                                                                                                  `sym:"synRecipeSerialize"`
+	RecipeGetAttribute    func(values *uint64, ids *uint32, n uint32, recipe dl.Handle) dl.Status                                                                                        `sym:"synRecipeGetAttribute"`
 	RecipeDestroy         func(recipe dl.Handle) dl.Status                                                                                                                               `sym:"synRecipeDestroy"`
 
 	// Since software 1.20: compiling that says why it fails.

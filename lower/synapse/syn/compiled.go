@@ -81,9 +81,14 @@ func (x *Compiled) Serialize(path string) error {
 	return x.c.check("synRecipeSerialize", x.c.fn.RecipeSerialize(x.handle, path), path)
 }
 
-// Attributes are what the recipe says of its sizes.
-func (x *Compiled) Attributes() (dl.RecipeAttributes, error) {
-	return x.c.lib.RecipeAttributes(x.handle, x.name)
+// Sizes are the bytes of the workspace that each launch needs, and those that the
+// runtime keeps on the device: programs and their data.
+func (x *Compiled) Sizes() (workspace, programs uint64, err error) {
+	defer dl.Lock()()
+	ids := [...]uint32{workspaceSize, deviceMemorySize}
+	var v [len(ids)]uint64
+	s := x.c.fn.RecipeGetAttribute(&v[0], &ids[0], uint32(len(ids)), x.handle)
+	return v[0], v[1], x.c.check("synRecipeGetAttribute", s, x.name)
 }
 
 // Destroy frees the recipe. Nothing of it may be used afterwards: the library does not

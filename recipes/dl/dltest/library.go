@@ -25,14 +25,32 @@ type control struct {
 	Fail  func(call string, with int32, say string) `sym:"fake_fail"`
 }
 
-// New compiles and loads a library of its own for the test, with flags of the C
-// compiler. It is for `make test-abi`: without QUILL_ABI the test is skipped, with it a
-// C compiler must be there.
-func New(t testing.TB, flags ...string) *Fake {
+// Need skips a test that is for make test-abi, where nothing else runs it. There a C
+// compiler must be.
+func Need(t testing.TB) {
 	t.Helper()
 	if os.Getenv("QUILL_ABI") == "" {
-		t.Skip("needs a C compiler: make test-abi")
+		t.Skip("make test-abi runs it: it needs a C compiler")
 	}
+}
+
+// Simulated is the path of the library that simulates cards, which make test-abi has
+// built. Without that the test is skipped.
+func Simulated(t testing.TB) string {
+	t.Helper()
+	Need(t)
+	path := os.Getenv("QUILL_ABI_LIB")
+	if path == "" {
+		t.Fatal("QUILL_ABI_LIB is not set to the library that simulates cards: make test-abi builds it, and sets what tests need")
+	}
+	return path
+}
+
+// New compiles and loads a library of its own for the test, with flags of the C
+// compiler, for make test-abi (see Need).
+func New(t testing.TB, flags ...string) *Fake {
+	t.Helper()
+	Need(t)
 	_, file, _, _ := runtime.Caller(0)
 	source := filepath.Join(filepath.Dir(file), "..", "testdata", "fake.c")
 	f := &Fake{Path: filepath.Join(t.TempDir(), "libfake.so")}

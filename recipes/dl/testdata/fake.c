@@ -40,16 +40,6 @@ typedef struct {
 } synTensorGeometry;
 
 typedef struct {
-    uint64_t sramBaseAddress, dramBaseAddress;
-    uint32_t sramSize;
-    uint64_t dramSize, tpcEnabledMask;
-    uint8_t dramEnabled;
-    uint32_t deviceId, fd, deviceType;
-    uint8_t deviceIndex;
-    uint64_t reserved;
-} synDeviceInfoV2;
-
-typedef struct {
     uint8_t internal[1024];
     uint64_t length;
 } hcclUniqueId;
@@ -58,7 +48,6 @@ typedef struct {
 _Static_assert(sizeof(synLaunchTensorInfo) == 232, "synLaunchTensorInfo");
 _Static_assert(sizeof(synRetrievedLaunchTensorInfo) == 1536, "synRetrievedLaunchTensorInfo");
 _Static_assert(sizeof(synTensorGeometry) == 208, "synTensorGeometry");
-_Static_assert(sizeof(synDeviceInfoV2) == 72, "synDeviceInfoV2");
 _Static_assert(sizeof(hcclUniqueId) == 1032, "hcclUniqueId");
 
 static char trace[1 << 20];
@@ -206,14 +195,7 @@ const char *synGetLastErrorMessage(void) { return message[0] ? message : NULL; }
 synStatus synDeviceGetCount(uint32_t *n) { CALL(*n = 2) }
 synStatus synDeviceGetModuleIDs(uint32_t *ids, uint32_t *n) { CALL(N(*n) ids[0] = 3; ids[1] = 6; *n = 2) }
 synStatus synDeviceAcquireByModuleId(uint32_t *dev, const uint32_t module) { CALL(N(module) *dev = 77) }
-synStatus synDeviceAcquireByDeviceType(uint32_t *dev, const uint32_t type) { CALL(N(type) *dev = 77) }
 synStatus synDeviceRelease(const uint32_t dev) { CALL(N(dev)) }
-synStatus synDeviceSynchronize(const uint32_t dev) { CALL(N(dev)) }
-synStatus synDeviceGetInfoV2(const uint32_t dev, synDeviceInfoV2 *i) {
-    *i = (synDeviceInfoV2){.sramBaseAddress = 1, .dramBaseAddress = 2, .sramSize = 3, .dramSize = 4, .tpcEnabledMask = 5,
-                           .dramEnabled = 6, .deviceId = 7, .fd = 8, .deviceType = 9, .deviceIndex = 10, .reserved = 11};
-    CALL(N(dev))
-}
 synStatus synDeviceGetMemoryInfo(const uint32_t dev, uint64_t *free, uint64_t *total) {
     CALL(N(dev) *free = 1ull << 36; *total = 1ull << 37)
 }
@@ -235,14 +217,11 @@ synStatus synStreamCreateGeneric(handle *stream, const uint32_t dev, const uint3
 }
 synStatus synStreamDestroy(const handle stream) { CALL(N(stream)) }
 synStatus synStreamSynchronize(const handle stream) { CALL(N(stream)) }
-synStatus synStreamQuery(const handle stream) { CALL(N(stream)) }
-synStatus synStreamWaitEvent(const handle stream, handle event, const uint32_t flags) { CALL(N(stream) N(event) N(flags)) }
 synStatus synEventCreate(handle *event, const uint32_t dev, const uint32_t flags) { CALL(N(dev) N(flags) N(*event = make())) }
 synStatus synEventDestroy(handle event) { CALL(N(event)) }
 synStatus synEventRecord(handle event, const handle stream) { CALL(N(event) N(stream)) }
 synStatus synEventQuery(const handle event) { CALL(N(event)) }
 synStatus synEventSynchronize(const handle event) { CALL(N(event)) }
-synStatus synEventElapsedTime(uint64_t *ns, const handle start, const handle end) { CALL(N(start) N(end) *ns = 12345) }
 
 // Copies of host memory are done at once, so a test sees that the right bytes are meant.
 synStatus synMemCopyAsync(const handle stream, const uint64_t src, const uint64_t size, const uint64_t dst, const uint32_t dir) {
@@ -319,4 +298,3 @@ hcclResult hcclAllReduce(const void *send, void *recv, size_t n, uint32_t type, 
 hcclResult hcclAllGather(const void *send, void *recv, size_t n, uint32_t type, handle comm, void *stream) {
     RESULT(N(send) N(recv) N(n) N(type) N(comm) N(stream))
 }
-hcclResult hcclBarrier(handle comm, void *stream) { RESULT(N(comm) N(stream)) }

@@ -86,7 +86,7 @@ func FromEnv() (Config, error) {
 		if err != nil || d < 0 {
 			return c, fmt.Errorf("SIMSYNAPSE_LAG is %q, want a time such as 5ms", text)
 		}
-		c.Lag = d
+		c.Lag = max(d, 1) // nothing given is the default
 	}
 	return c, nil
 }

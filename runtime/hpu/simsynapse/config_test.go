@@ -27,6 +27,13 @@ func TestEnvironment(t *testing.T) {
 	}, c)
 	c.defaults()
 	require.False(t, strings.Contains(c.Trace, "%"))
+
+	t.Setenv("SIMSYNAPSE_LAG", "0s")
+	c, err = FromEnv()
+	require.NoError(t, err)
+	c.defaults()
+	require.Less(t, c.Lag, time.Microsecond, "no lag is not the default one")
+
 	for name, value := range map[string]string{"SIMSYNAPSE_DRAM": "0", "SIMSYNAPSE_MODULES": "x", "SIMSYNAPSE_LAG": "5"} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(name, value)

@@ -8,8 +8,6 @@ import (
 
 // Numbers of the C interface. The tests compare them with recipes/dl/testdata/abi.json.
 const (
-	deviceGaudi2 = 4 // synDeviceGaudi2
-
 	hostToDRAM = 0 // synDmaDir
 	dramToHost = 1
 	dramToDRAM = 2
@@ -17,39 +15,33 @@ const (
 	maxDims = 25   // HABANA_DIM_MAX
 	maxName = 1024 // ENQUEUE_TENSOR_NAME_MAX_SIZE, with the NUL
 
-	eventCollectTime = 1 // EVENT_COLLECT_TIME
-
 	redOpSum = 0 // hcclSum
 )
 
 // functions are those of a step's path and of what comes before and after it. Those of the
 // path are uintptrs, which call without allocating (see package dl).
 type functions struct {
-	DeviceGetCount            func(n *uint32) dl.Status                                                  `sym:"synDeviceGetCount"`
-	DeviceGetModuleIDs        func(ids, n *uint32) dl.Status                                             `sym:"synDeviceGetModuleIDs"`
-	DeviceAcquireByModuleID   func(dev *uint32, module uint32) dl.Status                                 `sym:"synDeviceAcquireByModuleId"`
-	DeviceAcquireByDeviceType func(dev *uint32, kind uint32) dl.Status                                   `sym:"synDeviceAcquireByDeviceType"`
-	DeviceRelease             func(dev uint32) dl.Status                                                 `sym:"synDeviceRelease"`
-	DeviceSynchronize         func(dev uint32) dl.Status                                                 `sym:"synDeviceSynchronize"`
-	DeviceGetInfo             func(dev uint32, info *Info) dl.Status                                     `sym:"synDeviceGetInfoV2"`
-	DeviceGetMemoryInfo       func(dev uint32, free, total *uint64) dl.Status                            `sym:"synDeviceGetMemoryInfo"`
-	DeviceMalloc              func(dev uint32, size, wish uint64, flags uint32, addr *uint64) dl.Status  `sym:"synDeviceMalloc"`
-	DeviceFree                func(dev uint32, addr uint64, flags uint32) dl.Status                      `sym:"synDeviceFree"`
-	HostMalloc                func(dev uint32, size uint64, flags uint32, buf *unsafe.Pointer) dl.Status `sym:"synHostMalloc"`
-	HostFree                  func(dev uint32, buf unsafe.Pointer, flags uint32) dl.Status               `sym:"synHostFree"`
-	HostMap                   func(dev uint32, size uint64, buf unsafe.Pointer) dl.Status                `sym:"synHostMap"`
-	HostUnmap                 func(dev uint32, buf unsafe.Pointer) dl.Status                             `sym:"synHostUnmap"`
-	StreamCreateGeneric       func(stream *dl.Handle, dev, flags uint32) dl.Status                       `sym:"synStreamCreateGeneric"`
-	StreamDestroy             func(stream dl.Handle) dl.Status                                           `sym:"synStreamDestroy"`
-	EventCreate               func(event *dl.Handle, dev, flags uint32) dl.Status                        `sym:"synEventCreate"`
-	EventDestroy              func(event dl.Handle) dl.Status                                            `sym:"synEventDestroy"`
-	EventElapsedTime          func(ns *uint64, start, end dl.Handle) dl.Status                           `sym:"synEventElapsedTime"`
-	RecipeDeSerialize         func(recipe *dl.Handle, path string) dl.Status                             `sym:"synRecipeDeSerialize"`
-	RecipeDestroy             func(recipe dl.Handle) dl.Status                                           `sym:"synRecipeDestroy"`
-	WorkspaceGetSize          func(size *uint64, recipe dl.Handle) dl.Status                             `sym:"synWorkspaceGetSize"`
-	LaunchAmount              func(recipe dl.Handle, n *uint32) dl.Status                                `sym:"synTensorRetrieveLaunchAmount"`
-	LaunchIDs                 func(recipe dl.Handle, ids *uint64, n uint32) dl.Status                    `sym:"synTensorRetrieveLaunchIds"`
-	LaunchInfo                func(recipe dl.Handle, n uint32, infos *retrieved) dl.Status               `sym:"synTensorRetrieveLaunchInfoById"`
+	DeviceGetCount          func(n *uint32) dl.Status                                                  `sym:"synDeviceGetCount"`
+	DeviceGetModuleIDs      func(ids, n *uint32) dl.Status                                             `sym:"synDeviceGetModuleIDs"`
+	DeviceAcquireByModuleID func(dev *uint32, module uint32) dl.Status                                 `sym:"synDeviceAcquireByModuleId"`
+	DeviceRelease           func(dev uint32) dl.Status                                                 `sym:"synDeviceRelease"`
+	DeviceGetMemoryInfo     func(dev uint32, free, total *uint64) dl.Status                            `sym:"synDeviceGetMemoryInfo"`
+	DeviceMalloc            func(dev uint32, size, wish uint64, flags uint32, addr *uint64) dl.Status  `sym:"synDeviceMalloc"`
+	DeviceFree              func(dev uint32, addr uint64, flags uint32) dl.Status                      `sym:"synDeviceFree"`
+	HostMalloc              func(dev uint32, size uint64, flags uint32, buf *unsafe.Pointer) dl.Status `sym:"synHostMalloc"`
+	HostFree                func(dev uint32, buf unsafe.Pointer, flags uint32) dl.Status               `sym:"synHostFree"`
+	HostMap                 func(dev uint32, size uint64, buf unsafe.Pointer) dl.Status                `sym:"synHostMap"`
+	HostUnmap               func(dev uint32, buf unsafe.Pointer) dl.Status                             `sym:"synHostUnmap"`
+	StreamCreateGeneric     func(stream *dl.Handle, dev, flags uint32) dl.Status                       `sym:"synStreamCreateGeneric"`
+	StreamDestroy           func(stream dl.Handle) dl.Status                                           `sym:"synStreamDestroy"`
+	EventCreate             func(event *dl.Handle, dev, flags uint32) dl.Status                        `sym:"synEventCreate"`
+	EventDestroy            func(event dl.Handle) dl.Status                                            `sym:"synEventDestroy"`
+	RecipeDeSerialize       func(recipe *dl.Handle, path string) dl.Status                             `sym:"synRecipeDeSerialize"`
+	RecipeDestroy           func(recipe dl.Handle) dl.Status                                           `sym:"synRecipeDestroy"`
+	WorkspaceGetSize        func(size *uint64, recipe dl.Handle) dl.Status                             `sym:"synWorkspaceGetSize"`
+	LaunchAmount            func(recipe dl.Handle, n *uint32) dl.Status                                `sym:"synTensorRetrieveLaunchAmount"`
+	LaunchIDs               func(recipe dl.Handle, ids *uint64, n uint32) dl.Status                    `sym:"synTensorRetrieveLaunchIds"`
+	LaunchInfo              func(recipe dl.Handle, n uint32, infos *retrieved) dl.Status               `sym:"synTensorRetrieveLaunchInfoById"`
 
 	Launch            launchFunc `sym:"synLaunch"`
 	MemCopyAsync      copyFunc   `sym:"synMemCopyAsync"`
@@ -57,9 +49,7 @@ type functions struct {
 	EventRecord       recordFunc `sym:"synEventRecord"`
 	EventSynchronize  handleFunc `sym:"synEventSynchronize"`
 	EventQuery        handleFunc `sym:"synEventQuery"`
-	StreamWaitEvent   waitFunc   `sym:"synStreamWaitEvent"`
 	StreamSynchronize handleFunc `sym:"synStreamSynchronize"`
-	StreamQuery       handleFunc `sym:"synStreamQuery"`
 }
 
 // collectives are the functions of HCCL, which libSynapse.so exports too. They are
@@ -72,7 +62,6 @@ type collectives struct {
 	CommAbort        func(comm dl.Handle) dl.Result                    `sym:"hcclCommAbort"`
 	CommAsyncError   func(comm dl.Handle, result *dl.Result) dl.Result `sym:"hcclCommGetAsyncError"`
 	CommAsyncMessage func(comm dl.Handle) string                       `sym:"hcclCommGetAsyncErrorMessage,optional"`
-	Barrier          func(comm, stream dl.Handle) dl.Result            `sym:"hcclBarrier"`
 
 	AllReduce allReduceFunc `sym:"hcclAllReduce"`
 	AllGather allGatherFunc `sym:"hcclAllGather"`
@@ -110,30 +99,11 @@ type retrieved struct {
 	_       uint32
 }
 
-// Info is what the driver tells of a device (synDeviceInfoV2); sizes in bytes.
-type Info struct {
-	SRAMBase uint64 `c:"sramBaseAddress"`
-	DRAMBase uint64 `c:"dramBaseAddress"`
-	SRAMSize uint32 `c:"sramSize"`
-	_        uint32
-	DRAMSize uint64 `c:"dramSize"`
-	TPCMask  uint64 `c:"tpcEnabledMask"`
-	DRAM     uint8  `c:"dramEnabled"` // not 0 if there is any
-	_        [3]uint8
-	ID       uint32 `c:"deviceId"`
-	FD       uint32 `c:"fd"`
-	Type     uint32 `c:"deviceType"` // 4 is a Gaudi 2
-	Index    uint8  `c:"deviceIndex"`
-	_        [7]uint8
-	_        uint64 `c:"reserved"`
-}
-
 type (
 	launchFunc    uintptr
 	copyFunc      uintptr
 	memsetFunc    uintptr
 	recordFunc    uintptr
-	waitFunc      uintptr
 	handleFunc    uintptr
 	initRankFunc  uintptr
 	allReduceFunc uintptr
@@ -156,10 +126,6 @@ func (f memsetFunc) Call(addr uint64, value uint8, n uint64, stream dl.Handle) d
 
 func (f recordFunc) Call(event, stream dl.Handle) dl.Status {
 	return dl.Status(dl.Call(uintptr(f), uintptr(event), uintptr(stream), 0, 0, 0, 0, 0))
-}
-
-func (f waitFunc) Call(stream, event dl.Handle, flags uint32) dl.Status {
-	return dl.Status(dl.Call(uintptr(f), uintptr(stream), uintptr(event), uintptr(flags), 0, 0, 0, 0))
 }
 
 func (f handleFunc) Call(h dl.Handle) dl.Status {

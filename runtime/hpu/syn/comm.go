@@ -112,12 +112,6 @@ func hcclType(t dtype.Type) (uint32, error) {
 	return uint32(hcclTypes[t]), nil
 }
 
-// Barrier lets what is enqueued next wait until all ranks are here.
-func (c *Comm) Barrier(s *Stream) error {
-	defer dl.Lock()()
-	return c.rt.result("hcclBarrier", c.rt.comm.Barrier(c.handle, s.handle), c.name)
-}
-
 // AsyncError is what went wrong since in a collective that was enqueued, nil if nothing
 // did. The error is a [dl.Result].
 func (c *Comm) AsyncError() error {

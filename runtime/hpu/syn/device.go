@@ -89,17 +89,6 @@ func (r *Runtime) Acquire(module uint32) (*Device, error) {
 	return d, nil
 }
 
-// AcquireAny takes the free Gaudi 2 of the lowest module. If that one is broken it fails
-// though others work.
-func (r *Runtime) AcquireAny() (*Device, error) {
-	defer dl.Lock()()
-	d := &Device{rt: r, name: "any Gaudi 2"}
-	if err := r.check("synDeviceAcquireByDeviceType", r.fn.DeviceAcquireByDeviceType(&d.id, deviceGaudi2), d.name); err != nil {
-		return nil, err
-	}
-	return d, nil
-}
-
 // Device is a device that this process has.
 type Device struct {
 	rt   *Runtime
@@ -114,20 +103,6 @@ type Device struct {
 func (d *Device) Release() error {
 	defer dl.Lock()()
 	return d.rt.check("synDeviceRelease", d.rt.fn.DeviceRelease(d.id), d.name)
-}
-
-// Synchronize waits for all work on the device.
-func (d *Device) Synchronize() error {
-	defer dl.Lock()()
-	return d.rt.check("synDeviceSynchronize", d.rt.fn.DeviceSynchronize(d.id), d.name)
-}
-
-// Info is what the driver tells of the device.
-func (d *Device) Info() (Info, error) {
-	defer dl.Lock()()
-	var info Info
-	err := d.rt.check("synDeviceGetInfoV2", d.rt.fn.DeviceGetInfo(d.id, &info), d.name)
-	return info, err
 }
 
 // Memory is the free device memory and all of it, in bytes.

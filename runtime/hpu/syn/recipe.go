@@ -43,11 +43,6 @@ func (x *Recipe) Workspace() (bytes uint64, err error) {
 	return bytes, err
 }
 
-// Attributes are what the recipe says of its sizes.
-func (x *Recipe) Attributes() (dl.RecipeAttributes, error) {
-	return x.rt.lib.RecipeAttributes(x.handle, x.path)
-}
-
 // Tensor is a persistent tensor of a recipe, which launches bind.
 type Tensor struct {
 	Name    string

@@ -66,11 +66,10 @@ func (s *Stream) Memset(addr uint64, value byte, bytes uint64) error {
 }
 
 // Launch runs a recipe. All its persistent tensors are in tensors, and those of a section
-// agree on its base. At workspace are as many bytes as [Recipe.Workspace] says. Flags
-// are 0.
-func (s *Stream) Launch(r *Recipe, tensors []LaunchTensor, workspace uint64, flags uint32) error {
+// agree on its base. At workspace are as many bytes as [Recipe.Workspace] says.
+func (s *Stream) Launch(r *Recipe, tensors []LaunchTensor, workspace uint64) error {
 	runtime.LockOSThread()
-	st := s.rt.fn.Launch.Call(s.handle, unsafe.SliceData(tensors), uint32(len(tensors)), workspace, r.handle, flags)
+	st := s.rt.fn.Launch.Call(s.handle, unsafe.SliceData(tensors), uint32(len(tensors)), workspace, r.handle, 0)
 	err := s.rt.check("synLaunch", st, r.path)
 	runtime.UnlockOSThread()
 	return err
@@ -84,14 +83,6 @@ func (s *Stream) Record(e *Event) error {
 	return err
 }
 
-// Wait lets what is enqueued next wait for an event of another stream.
-func (s *Stream) Wait(e *Event) error {
-	runtime.LockOSThread()
-	err := s.rt.check("synStreamWaitEvent", s.rt.fn.StreamWaitEvent.Call(s.handle, e.handle, 0), "")
-	runtime.UnlockOSThread()
-	return err
-}
-
 // Synchronize waits until all work of the stream is done.
 func (s *Stream) Synchronize() error {
 	runtime.LockOSThread()
@@ -100,38 +91,17 @@ func (s *Stream) Synchronize() error {
 	return err
 }
 
-// Query reports whether all work of the stream is done.
-func (s *Stream) Query() (done bool, err error) {
-	return s.rt.query("synStreamQuery", s.rt.fn.StreamQuery, s.handle)
-}
-
-func (r *Runtime) query(call string, fn handleFunc, h dl.Handle) (done bool, err error) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	s := fn.Call(h)
-	if s == dl.Busy {
-		return false, nil
-	}
-	err = r.check(call, s, "")
-	return err == nil, err
-}
-
 // Event is a place in a stream's work.
 type Event struct {
 	rt     *Runtime
 	handle dl.Handle
 }
 
-// NewEvent makes an event. If it is timed, [Event.Since] gives the time between two of
-// them.
-func (d *Device) NewEvent(timed bool) (*Event, error) {
+// NewEvent makes an event.
+func (d *Device) NewEvent() (*Event, error) {
 	defer dl.Lock()()
 	e := &Event{rt: d.rt}
-	flags := uint32(0)
-	if timed {
-		flags = eventCollectTime
-	}
-	if err := d.rt.check("synEventCreate", d.rt.fn.EventCreate(&e.handle, d.id, flags), d.name); err != nil {
+	if err := d.rt.check("synEventCreate", d.rt.fn.EventCreate(&e.handle, d.id, 0), d.name); err != nil {
 		return nil, err
 	}
 	return e, nil
@@ -153,13 +123,12 @@ func (e *Event) Synchronize() error {
 
 // Query reports whether what the event stands for is done.
 func (e *Event) Query() (done bool, err error) {
-	return e.rt.query("synEventQuery", e.rt.fn.EventQuery, e.handle)
-}
-
-// Since is the time from an earlier event to this one, in nanoseconds of the device.
-// Both are timed and done.
-func (e *Event) Since(start *Event) (ns uint64, err error) {
-	defer dl.Lock()()
-	err = e.rt.check("synEventElapsedTime", e.rt.fn.EventElapsedTime(&ns, start.handle, e.handle), "")
-	return ns, err
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	s := e.rt.fn.EventQuery.Call(e.handle)
+	if s == dl.Busy {
+		return false, nil
+	}
+	err = e.rt.check("synEventQuery", s, "")
+	return err == nil, err
 }

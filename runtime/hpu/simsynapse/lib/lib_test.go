@@ -12,26 +12,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"quill/recipes/dl/dltest"
 	"quill/recipes/native"
 	"quill/runtime/hpu/simsynapse"
 )
 
-// needABI skips tests that need the shared library and a C compiler, which make test-abi
-// has seen to.
-func needABI(t *testing.T) {
-	t.Helper()
-	if os.Getenv("QUILL_ABI") == "" {
-		t.Skip("make test-abi runs it: it needs a C compiler")
-	}
-}
-
-// buildLibrary builds the shared library with a tag, where make has not.
+// buildLibrary builds the shared library with a tag; without one make has.
 func buildLibrary(t *testing.T, tag string) string {
 	t.Helper()
-	needABI(t)
-	if made := os.Getenv("QUILL_ABI_LIB"); made != "" && tag == "" {
-		return made
+	if tag == "" {
+		return dltest.Simulated(t)
 	}
+	dltest.Need(t)
 	out := filepath.Join(t.TempDir(), "libsimsynapse.so")
 	cmd := exec.Command("go", "build", "-buildmode=c-shared", "-tags", tag, "-o", out, ".")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
@@ -43,7 +35,7 @@ func buildLibrary(t *testing.T, tag string) string {
 // smoke compiles the program in testdata.
 func smoke(t *testing.T) string {
 	t.Helper()
-	needABI(t)
+	dltest.Need(t)
 	out := filepath.Join(t.TempDir(), "smoke")
 	cc := os.Getenv("CC")
 	if cc == "" {
