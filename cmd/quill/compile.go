@@ -65,9 +65,8 @@ bundle alone tells is in quill inspect --json. --validate needs a model that can
 seconds, such as the small ones under testdata.`,
 		Example: examples(
 			"quill compile chat.yaml",
-			"quill compile chat.yaml --jobs 8 --keep-going --events json 2>events.jsonl",
+			"quill compile chat.yaml --jobs 8 --memory 4GiB --keep-going --events json 2>events.jsonl",
 			"quill compile chat.yaml --native --native-jobs 4 --native-deadline 20m",
-			"quill compile chat.yaml --jobs 2 --memory 1GiB",
 			"quill compile chat.yaml -o /srv/bundles/chat.quill --json 2>/dev/null",
 			"quill compile chat.yaml --report chat.json && jq '.sets[].buckets[] | select(.launches > 90) | .name' chat.json",
 		),
