@@ -159,7 +159,7 @@ func (c *card) load(h recipes.Hash, r *recipes.Recipe, native []byte) error {
 	defer f.Close() // the library has read it
 	c.where.programs.Add(1)
 	p := &program{sections: make([]section, len(r.Sections))}
-	if p.recipe, err = c.rt.LoadRecipe(fmt.Sprintf("/proc/self/fd/%d", f.Fd())); err != nil {
+	if p.recipe, err = c.rt.LoadRecipe(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), fmt.Sprintf("recipe %s-%.12s", r.Name, h)); err != nil {
 		return err
 	}
 	c.undo = append(c.undo, p.recipe.Destroy)

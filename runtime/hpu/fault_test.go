@@ -65,7 +65,7 @@ func TestFaultsAreNamed(t *testing.T) {
 		{"acquire:1=20", `hpu: open: rank \d: .*synDeviceAlreadyAcquired`},
 		{"alloc:2@0=4", `rank 0: buffer \w+: .*synOutOfDeviceMemory.*; \d+ of \d+ bytes of the card are free`},
 		{"load:2@2=19", `rank 2: plan .*: launch ".*": recipe \w+: .*synWrongParamsFile`},
-		{"launch:5@1=26", `rank 1: .*synLaunch: status 26`},
+		{"launch:5@1=26", `rank 1: recipe \w+-[0-9a-f]{12}: synLaunch: status 26`},
 		{"sync:9@1=lost", `the device is lost: rank 1: .*synDeviceReset`},
 		{"launch:7@2=exit", `the device is lost: rank 2: the process of the rank is gone: exit status 3`},
 		{"launch:7@2=segv", `the device is lost: rank 2: the process of the rank is gone`},
