@@ -97,7 +97,7 @@ func openArchive(r io.ReaderAt, size int64) (*archive, error) {
 		}
 		limit := min(budget, maxEntry)
 		if isNative(e.name) { // reading unpacks none of them, whoever wants one does
-			limit = maxNative
+			limit = MaxNative
 		} else {
 			budget -= e.size
 		}
@@ -189,7 +189,7 @@ func readEntry(dir []byte, at int64) (e *entry, rest []byte, err error) {
 func (e *entry) check(r io.ReaderAt, end int64) error {
 	most := int64(maxPacked)
 	if isNative(e.name) {
-		most = maxNative + maxNative/64
+		most = MaxNative + MaxNative/64
 	}
 	if e.packed > most {
 		return fmt.Errorf("has %d bytes, at most %d are read", e.packed, most)

@@ -39,8 +39,8 @@ type NativeRecipe struct {
 	crc    uint32 // of the bytes
 }
 
-// maxNative is the most bytes of a serialized recipe.
-const maxNative = 256 << 20
+// MaxNative is the most bytes of a serialized recipe.
+const MaxNative = 256 << 20
 
 // PackNative packs a serialized recipe, as bundles hold it.
 func PackNative(content []byte, workspaceBytes, programBytes int64) (NativeRecipe, error) {
@@ -48,8 +48,8 @@ func PackNative(content []byte, workspaceBytes, programBytes int64) (NativeRecip
 		Content: Sum(content), Bytes: int64(len(content)), crc: crc32.ChecksumIEEE(content),
 		WorkspaceBytes: workspaceBytes, ProgramBytes: programBytes,
 	}
-	if len(content) == 0 || len(content) > maxNative {
-		return r, fmt.Errorf("a serialized recipe of %d bytes: want 1 to %d", len(content), maxNative)
+	if len(content) == 0 || len(content) > MaxNative {
+		return r, fmt.Errorf("a serialized recipe of %d bytes: want 1 to %d", len(content), MaxNative)
 	}
 	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstdLevel), zstd.WithEncoderConcurrency(1))
 	if err != nil {
@@ -67,8 +67,8 @@ func (n *Native) Recipe(h Hash) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("the bundle has no native recipe %v", h)
 	}
-	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxNative),
-		zstd.WithDecoderMaxWindow(maxNative), zstd.WithDecodeAllCapLimit(true))
+	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(MaxNative),
+		zstd.WithDecoderMaxWindow(MaxNative), zstd.WithDecodeAllCapLimit(true))
 	if err != nil {
 		return nil, err
 	}
@@ -127,8 +127,8 @@ func (n *Native) check(recipes map[Hash]*Recipe) error {
 
 func (r *NativeRecipe) check() error {
 	switch sum := Sum(r.packed); {
-	case r.Bytes < 1 || r.Bytes > maxNative:
-		return fmt.Errorf("it has %d bytes, want 1 to %d", r.Bytes, maxNative)
+	case r.Bytes < 1 || r.Bytes > MaxNative:
+		return fmt.Errorf("it has %d bytes, want 1 to %d", r.Bytes, MaxNative)
 	case r.WorkspaceBytes < 0 || r.WorkspaceBytes > maxBytes:
 		return fmt.Errorf("its workspace has %d bytes", r.WorkspaceBytes)
 	case r.ProgramBytes < 0 || r.ProgramBytes > maxBytes:

@@ -63,7 +63,7 @@ func TestCheckOfNativeRecipes(t *testing.T) {
 		{"none", func(b *Bundle) { b.Native.Recipes = nil }, "is missing: all recipes are there or none"},
 		{"one of nothing", func(b *Bundle) { b.Native.Recipes[Hash{5}] = b.Native.Recipes[firstNative(b)] }, "the bundle has no recipe 0500"},
 		{"no bytes", changeNative(func(r *NativeRecipe) { r.Bytes = 0 }), "it has 0 bytes, want 1 to"},
-		{"too many bytes", changeNative(func(r *NativeRecipe) { r.Bytes = maxNative + 1 }), "it has 268435457 bytes, want 1 to"},
+		{"too many bytes", changeNative(func(r *NativeRecipe) { r.Bytes = MaxNative + 1 }), "it has 268435457 bytes, want 1 to"},
 		{"workspace", changeNative(func(r *NativeRecipe) { r.WorkspaceBytes = -1 }), "its workspace has -1 bytes"},
 		{"programs", changeNative(func(r *NativeRecipe) { r.ProgramBytes = -1 }), "its programs have -1 bytes"},
 		{"other bytes", changeNative(func(r *NativeRecipe) { r.packed = append(bytes.Clone(r.packed), 0) }), "it is damaged: packed it has hash"},
@@ -146,6 +146,6 @@ func TestNativeRecipeWithAnotherContent(t *testing.T) {
 func TestPackNativeBounds(t *testing.T) {
 	_, err := PackNative(nil, 0, 0)
 	require.ErrorContains(t, err, "a serialized recipe of 0 bytes: want 1 to")
-	_, err = PackNative(make([]byte, maxNative+1), 0, 0)
+	_, err = PackNative(make([]byte, MaxNative+1), 0, 0)
 	require.ErrorContains(t, err, "a serialized recipe of 268435457 bytes: want 1 to")
 }

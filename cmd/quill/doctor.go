@@ -60,8 +60,8 @@ CPU device. The exit code is 1 if cards could not be used.`,
 		Example: examples("quill doctor", "quill doctor --synapse /usr/lib/habanalabs/libSynapse.so --card 0", "quill doctor --json | jq -r '.[] | select(.state != \"good\") | .help'"),
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.card < 0 && cmd.Flags().Changed("card") {
-				return usagef("--card %d: want a module id, from 0", o.card)
+			if cmd.Flags().Changed("card") && (o.card < 0 || o.card > maxModule) {
+				return usagef("--card %d: want a module id, from 0 to %d", o.card, maxModule)
 			}
 			return o.run(cmd.Context(), cmd.OutOrStdout())
 		},
@@ -255,6 +255,8 @@ func settings() []symptom {
 		found = append(found, symptom{"logs", unknown, "HABANA_LOGS is not set", "set HABANA_LOGS to a folder: before software 1.20 reasons of errors are in its files alone"})
 	} else if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 		found = append(found, symptom{"logs", bad, "HABANA_LOGS is no folder: " + dir, "mkdir -p " + dir})
+	} else if err := writable(dir); err != nil {
+		found = append(found, symptom{"logs", bad, "nothing can be written to HABANA_LOGS: " + what(err), "chmod u+w " + dir + ", or set HABANA_LOGS to another folder"})
 	} else {
 		found = append(found, symptom{"logs", good, dir, ""})
 	}
@@ -264,6 +266,15 @@ func settings() []symptom {
 		found = append(found, symptom{"network", good, os.Getenv("HCCL_SOCKET_IFNAME"), ""})
 	}
 	return found
+}
+
+// writable is an error if no file can be made in a folder.
+func writable(dir string) error {
+	f, err := os.CreateTemp(dir, "quill-doctor-")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
 // unproved is what no public source tells and nobody has tried, with what settles it.

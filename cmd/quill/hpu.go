@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,6 +45,9 @@ func (o *deviceFlags) add(cmd *cobra.Command) {
 	f.IntVar(&o.restarts, "restarts", 2, "with --device hpu: how often cards that are lost are started again")
 }
 
+// maxModule is the largest id of a module that there can be.
+const maxModule = math.MaxInt32
+
 func (o *deviceFlags) check(cmd *cobra.Command) error {
 	if o.device != "host" && o.device != "hpu" {
 		return usagef("--device %q is neither host nor hpu", o.device)
@@ -62,6 +67,8 @@ func (o *deviceFlags) check(cmd *cobra.Command) error {
 		return usagef("--ranks %d: want at least 1", o.ranks)
 	case o.ranks != 0 && o.modules != nil && len(o.modules) != o.ranks:
 		return usagef("--modules has %d cards, --ranks wants %d", len(o.modules), o.ranks)
+	case slices.ContainsFunc(o.modules, func(m uint) bool { return m > maxModule }):
+		return usagef("--modules %v: want module ids, from 0 to %d", o.modules, maxModule)
 	case o.deadline <= 0:
 		return usagef("--step-deadline %v: want more than 0", o.deadline)
 	case o.restarts < 0:
@@ -100,22 +107,21 @@ func (o *deviceFlags) open(ctx context.Context, bundle string, opt runtime.Optio
 }
 
 // lasting does something that needs the device, and does it again when the device was
-// lost and could be started anew.
-func (o *deviceFlags) lasting(ctx context.Context, s *runtime.Session, stderr io.Writer, do func() error) error {
-	for left := o.restarts; ; left-- {
-		err := do()
-		if !errors.Is(err, runtime.ErrDeviceLost) || left == 0 || ctx.Err() != nil {
-			return err
-		}
+// lost and could be started anew. A device that is lost again while it is started has
+// used up a restart.
+func (o *deviceFlags) lasting(ctx context.Context, s runtime.Restarting, stderr io.Writer, do func() error) error {
+	err := do()
+	for left := o.restarts; left > 0 && errors.Is(err, runtime.ErrDeviceLost) && ctx.Err() == nil; left-- {
 		note(stderr, "%v", err)
 		note(stderr, "the cards are started again, and what was in them is computed again")
 		m := newMeter(stderr, "loading weights", size)
 		err = s.Restart(ctx, func(done, total int64) { m.update(done, total, "") })
 		m.close()
-		if err != nil {
-			return err
+		if err == nil {
+			err = do()
 		}
 	}
+	return err
 }
 
 // rankCommand is the command of the process of a rank.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -44,7 +45,15 @@ func TestInterruptedCompileLeavesNothing(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("processes cannot be sent an interrupt")
 	}
-	t.Parallel()
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
+		t.Run(s.String(), func(t *testing.T) {
+			t.Parallel()
+			interruptedCompile(t, s)
+		})
+	}
+}
+
+func interruptedCompile(t *testing.T, s os.Signal) {
 	deployment, dir := writeDeployment(t, "configs/inkling-small", largeDeployment), t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "quill", "compile", deployment, "-o", filepath.Join(dir, "x.quill"))
 	stderr, err := cmd.StderrPipe()
@@ -58,7 +67,7 @@ func TestInterruptedCompileLeavesNothing(t *testing.T) {
 	for in := bufio.NewScanner(stderr); in.Scan(); {
 		text.WriteString(in.Text() + "\n")
 		if strings.HasPrefix(in.Text(), "quill: compiling: ") {
-			if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			if err := cmd.Process.Signal(s); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -71,6 +80,28 @@ func TestInterruptedCompileLeavesNothing(t *testing.T) {
 		t.Errorf("standard error:\n%s", &text)
 	}
 	assertEmpty(t, dir)
+}
+
+// Whoever reads results may have enough of them. That is the end, without a word, and
+// not a sudden one.
+func TestUnreadResults(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("it has no such pipes")
+	}
+	t.Parallel()
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.Close()
+	defer in.Close()
+	var stderr strings.Builder
+	cmd := exec.CommandContext(t.Context(), "quill", "passes")
+	cmd.Stdout, cmd.Stderr = in, &stderr
+	exit, ok := errors.AsType[*exec.ExitError](cmd.Run())
+	if !ok || exit.ExitCode() != exitUnread || stderr.Len() > 0 {
+		t.Errorf("%v, want exit code %d\n%s", exit, exitUnread, &stderr)
+	}
 }
 
 // An interrupt may come at any moment of the writing.

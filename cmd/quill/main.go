@@ -6,8 +6,8 @@
 //	                             checkpoint ─────────┴→ quill run, quill score
 //
 // Results go to the standard output, everything else to the standard error.
-// The exit code is 0 on success, 1 on an error, 2 on wrong usage and 130 after
-// an interrupt. quill check has one for each state of a bundle, and quill diff those of
+// The exit code is 0 on success, 1 on an error, 2 on wrong usage, 130 after
+// an interrupt and 141 if nobody reads the results. quill check has one for each state of a bundle, and quill diff those of
 // diff(1).
 package main
 
@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"strings"
@@ -28,6 +29,7 @@ const (
 	exitError       = 1
 	exitUsage       = 2
 	exitInterrupted = 130
+	exitUnread      = 141 // what a shell makes of SIGPIPE
 
 	// Of quill check, beside exitOK for an optimal bundle.
 	exitRebuild     = 3
@@ -50,9 +52,22 @@ type trouble struct{ error }
 func (t trouble) Unwrap() error { return t.error }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup wants it
+		signals = append(signals, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), signals...)
+	// Writing to a pipe that nobody reads is an error then, not the end: cards and folders
+	// for temporary files are given back.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	context.AfterFunc(ctx, stop) // the second signal ends the program at once
 	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// unread reports whether an error is that nobody reads the standard output.
+func unread(err error) bool {
+	path, ok := errors.AsType[*fs.PathError](err)
+	return ok && path.Path == os.Stdout.Name() && errors.Is(path, syscall.EPIPE)
 }
 
 // execute runs one command line and returns its exit code.
@@ -72,6 +87,8 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitInterrupted
 	case isOutcome:
 		return int(outcome)
+	case unread(err):
+		return exitUnread
 	case isUsage:
 		fmt.Fprintf(stderr, "quill: %v\nRun '%s --help' for usage.\n", usage, cmd.CommandPath())
 		return exitUsage

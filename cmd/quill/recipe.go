@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"quill/recipes"
 	"quill/recipes/native"
 )
 
@@ -37,7 +37,7 @@ the caller begin at 4.`,
 		),
 		Args: oneArg("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			data, err := os.ReadFile(args[0])
+			data, err := recipes.ReadSmall(args[0], recipes.MaxNative)
 			if err != nil {
 				return err
 			}

@@ -246,7 +246,7 @@ func TestFaultsCostOneRecipe(t *testing.T) {
 		{"exits", "ended without an answer (exit status 3); the library's logs: graph_compiler.log: [12:00:00][GC ][error] out of registers", true},
 		{"garbage", "was ended: its answer cannot be read: invalid character 'h'", true},
 		{"long", "was ended: its answer cannot be read: a message of 4294967295 bytes", true},
-		{"silent", "says that it wrote a file: open ", false},
+		{"silent", "says that it wrote a file: stat ", false},
 		{"empty", "a serialized recipe of 0 bytes: want 1 to", false},
 	} {
 		t.Run(c.kind, func(t *testing.T) {

@@ -218,7 +218,7 @@ func (p *process) compile(ctx context.Context, deadline time.Duration, r *recipe
 	if err != nil {
 		return nil, nil, err
 	}
-	data, err := os.ReadFile(out)
+	data, err := recipes.ReadSmall(out, recipes.MaxNative)
 	if err != nil {
 		return nil, nil, refused(fmt.Sprintf("the process that compiles says that it wrote a file: %v", err))
 	}

@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"quill/recipes"
 	"quill/recipes/dl"
@@ -151,14 +152,14 @@ func (c *card) at(b recipes.Buffer, offset, n int64) (uint64, error) {
 
 // load loads a native recipe and makes its launch table.
 func (c *card) load(h recipes.Hash, r *recipes.Recipe, native []byte) error {
-	path, err := spill(h, native)
+	f, err := spill(native)
 	if err != nil {
 		return err
 	}
-	defer os.Remove(path)
+	defer f.Close() // the library has read it
 	c.where.programs.Add(1)
 	p := &program{sections: make([]section, len(r.Sections))}
-	if p.recipe, err = c.rt.LoadRecipe(path); err != nil {
+	if p.recipe, err = c.rt.LoadRecipe(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), fmt.Sprintf("recipe %s-%.12s", r.Name, h)); err != nil {
 		return err
 	}
 	c.undo = append(c.undo, p.recipe.Destroy)
@@ -173,21 +174,18 @@ func (c *card) load(h recipes.Hash, r *recipes.Recipe, native []byte) error {
 	return nil
 }
 
-// spill writes a recipe to a file, since the library reads nothing else.
-func spill(h recipes.Hash, native []byte) (string, error) {
-	dir := "/dev/shm" // memory; a folder for temporary files is often a disk
-	if _, err := os.Stat(dir); err != nil {
-		dir = os.TempDir()
-	}
-	f, err := os.CreateTemp(dir, "quill-"+h.String()[:12]+"-*.recipe")
+// spill writes a recipe to a file, since the library reads nothing else. It has no name:
+// however the process ends, nothing is left of it.
+func spill(native []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("quill-recipe", unix.MFD_CLOEXEC)
 	if err != nil {
-		return "", fmt.Errorf("recipe for the library: %w", err)
+		return nil, fmt.Errorf("recipe for the library: %w", err)
 	}
-	_, err = f.Write(native)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return "", errors.Join(fmt.Errorf("recipe for the library: %s: %w", filepath.Base(f.Name()), err), os.Remove(f.Name()))
+	f := os.NewFile(uintptr(fd), "recipe for the library")
+	if _, err = f.Write(native); err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
-	return f.Name(), nil
+	return f, nil
 }
 
 // fill makes an entry of each persistent tensor that the library knows, and checks it
@@ -407,6 +405,7 @@ func (c *card) done() int {
 
 // release gives everything back, in the reverse order. It returns the first error.
 func (c *card) release() error {
+	c.recorded.Store(0) // nobody asks for marks that are gone
 	var first error
 	keep := func(err error) {
 		if first == nil {

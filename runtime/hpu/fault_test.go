@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"quill/recipes"
 	"quill/runtime"
 	"quill/runtime/devicetest"
 )
@@ -64,7 +65,7 @@ func TestFaultsAreNamed(t *testing.T) {
 		{"acquire:1=20", `hpu: open: rank \d: .*synDeviceAlreadyAcquired`},
 		{"alloc:2@0=4", `rank 0: buffer \w+: .*synOutOfDeviceMemory.*; \d+ of \d+ bytes of the card are free`},
 		{"load:2@2=19", `rank 2: plan .*: launch ".*": recipe \w+: .*synWrongParamsFile`},
-		{"launch:5@1=26", `rank 1: .*synLaunch: status 26`},
+		{"launch:5@1=26", `rank 1: recipe \w+-[0-9a-f]{12}: synLaunch: status 26`},
 		{"sync:9@1=lost", `the device is lost: rank 1: .*synDeviceReset`},
 		{"launch:7@2=exit", `the device is lost: rank 2: the process of the rank is gone: exit status 3`},
 		{"launch:7@2=segv", `the device is lost: rank 2: the process of the rank is gone`},
@@ -119,6 +120,65 @@ func faulty(t *testing.T, w *devicetest.Work, faults string) error {
 	noneLeft(t, s.dir)
 	s.nothingKept(t)
 	return err
+}
+
+// Cards that cannot be had again are the error, not that the rank waited for them.
+func TestRestartWithoutCards(t *testing.T) {
+	s := simulate(t, "sync:5@0=lost")
+	w := devicetest.NewWork(t, subject(nil), 2)
+	o := s.options(w.Bundle, w.Model)
+	o.Patience, o.Log = 4*time.Second, nil
+	g, err := New(t.Context(), o, w.Compiled, w.Set)
+	require.NoError(t, err)
+	require.ErrorIs(t, w.On(g).Do(t.Context()), runtime.ErrDeviceLost)
+	s.env = append(s.env, "SIMSYNAPSE_FAULTS=", "SIMSYNAPSE_MODULES=1")
+	require.ErrorContains(t, g.Restart(t.Context(), nil), "rank 1: device of module 1: synDeviceAcquireByModuleId: status 8")
+	require.NoError(t, g.Close())
+	noneLeft(t, s.dir)
+}
+
+// After a restart that failed the cards are lost still, and can be started again.
+func TestRestartFails(t *testing.T) {
+	s := simulate(t, "sync:5@0=lost")
+	w := devicetest.NewWork(t, subject(nil), 2)
+	o := s.options(w.Bundle, w.Model)
+	o.Log = nil
+	g, err := New(t.Context(), o, w.Compiled, w.Set)
+	require.NoError(t, err)
+	job := w.On(g)
+	require.ErrorIs(t, job.Do(t.Context()), runtime.ErrDeviceLost)
+	s.env = append(s.env, "SIMSYNAPSE_FAULTS=copy:1=26") // of the weights
+	err = g.Restart(t.Context(), nil)
+	require.ErrorContains(t, err, "restart: load weights: rank ")
+	require.ErrorContains(t, g.Clear(recipes.Arena), "load weights: rank ")
+	s.env = append(s.env, "SIMSYNAPSE_FAULTS=")
+	require.NoError(t, g.Restart(t.Context(), nil))
+	require.NoError(t, job.Again(t.Context()))
+	require.NoError(t, g.Close())
+	noneLeft(t, s.dir)
+}
+
+// Of ranks that are ended while their library reads a recipe no file is left.
+func TestNoRecipeIsLeft(t *testing.T) {
+	s := simulate(t, "load:2=hang")
+	w := devicetest.NewWork(t, subject(nil), 2)
+	o := s.options(w.Bundle, w.Model)
+	o.Patience = time.Second
+	tmp := t.TempDir()
+	s.env = append(s.env, "TMPDIR="+tmp)
+	start := time.Now()
+	_, err := New(t.Context(), o, w.Compiled, w.Set)
+	require.ErrorIs(t, err, runtime.ErrDeviceLost)
+	for _, dir := range []string{tmp, "/dev/shm"} {
+		files, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		for _, f := range files {
+			info, err := f.Info()
+			if err == nil && strings.HasSuffix(f.Name(), ".recipe") {
+				require.Less(t, info.ModTime(), start, "%s is left in %s", f.Name(), dir)
+			}
+		}
+	}
 }
 
 // noneLeft checks that no process of the simulated machine is left.

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -74,6 +75,11 @@ func New(ctx context.Context, o Options, b *recipes.Bundle, set *recipes.Set) (*
 	n := b.Manifest.Deployment.TensorParallel
 	if o.Modules != nil && len(o.Modules) != n {
 		return nil, fmt.Errorf("hpu: %d modules for %d ranks", len(o.Modules), n)
+	}
+	for rank, module := range o.Modules {
+		if first := slices.Index(o.Modules, module); first < rank {
+			return nil, fmt.Errorf("hpu: module %d is for rank %d and for rank %d: a card has one rank", module, first, rank)
+		}
 	}
 	if o.Deadline == 0 {
 		o.Deadline = DefaultDeadline
@@ -306,11 +312,17 @@ func (g *Group) wait(ctx context.Context, r *request, left int) error {
 				continue
 			case rep.err != nil:
 				return g.lose(r.what, errors.Join(failed, fmt.Errorf("rank %d: %w", rep.rank, m.why(rep.err))))
+			case rep.kind == sayState:
+				continue // too late for who asked
+			case m.done || rep.kind < sayDone || rep.kind > sayProgress:
+				return g.lose(r.what, fmt.Errorf("rank %d sent packet %d, for which nobody asked: group and rank are of different versions", rep.rank, rep.kind))
 			case rep.kind == sayProgress:
 				if p, err := parse[progress](rep.body); err == nil && r.progress != nil {
 					r.progress(rep.rank, p)
 				}
-				g.timer.Reset(limit)
+				if failed == nil { // or the others would go on for nothing
+					g.timer.Reset(limit)
+				}
 				continue
 			case rep.kind == sayFailed:
 				f, err := parse[failure](rep.body)
@@ -389,6 +401,7 @@ func (g *Group) states() []State {
 			}
 			asked--
 			if s, err := parse[State](rep.body); err == nil {
+				s.Rank = rep.rank // it may not know yet
 				g.nameState(&s)
 				all[rep.rank] = s
 			}
@@ -440,12 +453,20 @@ func (g *Group) Restart(ctx context.Context, progress func(done, total int64)) e
 	if g.lost == nil {
 		_ = g.stop() // what was wrong is over
 	}
-	// The system may still be taking the cards from the ranks that ended.
-	g.patience = g.opt.Patience
-	if err := g.start(ctx); err != nil {
+	// The system may still be taking the cards from the ranks that ended. Ranks have to
+	// say why they got none before they are given up.
+	g.patience = g.opt.Patience / 2
+	err := g.start(ctx)
+	if err == nil {
+		if err = g.load(ctx, progress); err != nil && g.lost == nil {
+			_ = g.stop() // less than err
+			g.lost = err // the cards lack plans or weights
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("restart: %w", err)
 	}
-	return g.load(ctx, progress)
+	return nil
 }
 
 // Write copies data to an offset of one rank's buffer.

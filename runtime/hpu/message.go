@@ -27,7 +27,7 @@ const (
 	askJoin                   // that identity: join the communicator
 	askBind                   // bindRequest: make a plan ready
 	askLoad                   // load the weights
-	askRun                    // four bytes, the number of a plan
+	askRun                    // planBytes, the number of a plan
 	askClear                  // name of a buffer
 	askWrite                  // rangeRequest, and data behind the line
 	askRead                   // rangeRequest; the reply has the data
@@ -44,6 +44,9 @@ const (
 
 // maxPacket bounds a packet; the system's limit is some 200 KiB.
 const maxPacket = 64 << 10
+
+// planBytes are the bytes of a plan's number, little-endian.
+const planBytes = 4
 
 // maxChunk is how many bytes one write or read moves.
 const maxChunk = 32 << 10

@@ -11,10 +11,12 @@ import (
 	"fmt"
 	"os"
 	goruntime "runtime"
+	"sync/atomic"
 	"time"
 
 	"quill/recipes"
 	"quill/recipes/dl"
+	"quill/runtime/hpu/syn"
 )
 
 // Serve is the process of a rank. It talks to the group over descriptor 3, shares the
@@ -45,6 +47,8 @@ type rank struct {
 	asked  chan packet // requests but abort and state
 
 	req    openRequest
+	opened atomic.Pointer[openRequest] // req, once there is one, for who listens
+	joined atomic.Pointer[syn.Comm]    // so the card's communicator
 	bundle *recipes.Bundle
 	set    *recipes.Set
 	card   card
@@ -81,9 +85,8 @@ func (r *rank) listen() {
 // abort leaves the communicator and ends the process. An orderly end can hang for
 // minutes after a collective has failed, and holds the card; the system takes it back.
 func (r *rank) abort() {
-	limit := time.AfterFunc(r.req.Deadline, func() { os.Exit(exitAborted) })
-	defer limit.Stop()
-	if comm := r.card.comm; comm != nil {
+	if comm := r.joined.Load(); comm != nil {
+		time.AfterFunc(r.opened.Load().Deadline, func() { os.Exit(exitAborted) })
 		_ = comm.Abort() // nobody is left to be told
 	}
 	os.Exit(exitAborted)
@@ -94,9 +97,13 @@ const exitAborted = 3
 
 // state answers with what the rank is at.
 func (r *rank) state() {
-	p := r.shared.place(r.req.Rank)
+	var rank int // the group knows it
+	if req := r.opened.Load(); req != nil {
+		rank = req.Rank
+	}
+	p := r.shared.place(rank)
 	_ = r.conn.sendState(State{
-		Rank: r.req.Rank, Runs: p.runs.Load(), Index: int(p.plan.Load()), Enqueued: int(p.step.Load()),
+		Rank: rank, Runs: p.runs.Load(), Index: int(p.plan.Load()), Enqueued: int(p.step.Load()),
 		Done: r.card.done(), Waits: p.waits.Load() != 0, Moved: r.card.moved.Load(),
 	})
 }
@@ -154,6 +161,7 @@ func (r *rank) execute(ctx context.Context, k kind, body []byte) ([]byte, error)
 		comm, err := r.card.rt.InitRank(r.req.Ranks, body, r.req.Rank)
 		if err == nil {
 			r.card.comm = comm
+			r.joined.Store(comm)
 		}
 		return nil, err
 	case askBind:
@@ -161,7 +169,10 @@ func (r *rank) execute(ctx context.Context, k kind, body []byte) ([]byte, error)
 	case askLoad:
 		return nil, r.load(ctx)
 	case askRun:
-		b := r.plans[int(binary.LittleEndian.Uint32(body))]
+		var b *bound
+		if len(body) == planBytes {
+			b = r.plans[int(binary.LittleEndian.Uint32(body))]
+		}
 		if b == nil {
 			return nil, errors.New("the plan is not bound")
 		}
@@ -183,6 +194,7 @@ func (r *rank) open(body []byte) ([]byte, error) {
 	if r.req, err = parse[openRequest](body); err != nil {
 		return nil, err
 	}
+	r.opened.Store(&r.req)
 	if r.bundle, err = recipes.ReadBundle(r.req.Bundle); err != nil {
 		return nil, err
 	}
@@ -354,7 +366,10 @@ func (r *rank) move(k kind, body []byte) ([]byte, error) {
 	return reply, errors.Join(err, r.card.dev.HostFree(mem))
 }
 
-func (r *rank) release() error { return r.card.release() }
+func (r *rank) release() error {
+	r.joined.Store(nil)
+	return r.card.release()
+}
 
 // sendState sends a state. It may be called while another goroutine sends.
 func (c *conn) sendState(s State) error {

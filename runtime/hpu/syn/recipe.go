@@ -15,15 +15,16 @@ var dataTypes = map[uint32]dtype.Type{1: dtype.I8, 2: dtype.BF16, 4: dtype.F32, 
 type Recipe struct {
 	rt     *Runtime
 	handle dl.Handle
-	path   string
+	name   string // for errors
 }
 
-// LoadRecipe reads a recipe that the compiler serialized. It must be of the installed
-// software's version: the file has no mark that tells otherwise.
-func (r *Runtime) LoadRecipe(path string) (*Recipe, error) {
+// LoadRecipe reads a file of a recipe that the compiler serialized; errors call it by
+// name. It must be of the installed software's version: the file has no mark that tells
+// otherwise.
+func (r *Runtime) LoadRecipe(path, name string) (*Recipe, error) {
 	defer dl.Lock()()
-	x := &Recipe{rt: r, path: path}
-	if err := r.check("synRecipeDeSerialize", r.fn.RecipeDeSerialize(&x.handle, path), path); err != nil {
+	x := &Recipe{rt: r, name: name}
+	if err := r.check("synRecipeDeSerialize", r.fn.RecipeDeSerialize(&x.handle, path), name); err != nil {
 		return nil, err
 	}
 	return x, nil
@@ -32,14 +33,14 @@ func (r *Runtime) LoadRecipe(path string) (*Recipe, error) {
 // Destroy frees the recipe. No launch of it may be pending.
 func (x *Recipe) Destroy() error {
 	defer dl.Lock()()
-	return x.rt.check("synRecipeDestroy", x.rt.fn.RecipeDestroy(x.handle), x.path)
+	return x.rt.check("synRecipeDestroy", x.rt.fn.RecipeDestroy(x.handle), x.name)
 }
 
 // Workspace is the number of bytes of scratch memory that a launch needs. Recipes that
 // run one after another on a stream may share it.
 func (x *Recipe) Workspace() (bytes uint64, err error) {
 	defer dl.Lock()()
-	err = x.rt.check("synWorkspaceGetSize", x.rt.fn.WorkspaceGetSize(&bytes, x.handle), x.path)
+	err = x.rt.check("synWorkspaceGetSize", x.rt.fn.WorkspaceGetSize(&bytes, x.handle), x.name)
 	return bytes, err
 }
 
@@ -71,25 +72,25 @@ func (x *Recipe) Tensors() ([]Tensor, error) {
 	defer dl.Lock()()
 	fn := &x.rt.fn
 	var n uint32
-	if err := x.rt.check("synTensorRetrieveLaunchAmount", fn.LaunchAmount(x.handle, &n), x.path); err != nil || n == 0 {
+	if err := x.rt.check("synTensorRetrieveLaunchAmount", fn.LaunchAmount(x.handle, &n), x.name); err != nil || n == 0 {
 		return nil, err
 	}
 	ids := make([]uint64, n)
-	if err := x.rt.check("synTensorRetrieveLaunchIds", fn.LaunchIDs(x.handle, &ids[0], n), x.path); err != nil {
+	if err := x.rt.check("synTensorRetrieveLaunchIds", fn.LaunchIDs(x.handle, &ids[0], n), x.name); err != nil {
 		return nil, err
 	}
 	infos := make([]retrieved, n)
 	for i, id := range ids {
 		infos[i].id = id
 	}
-	if err := x.rt.check("synTensorRetrieveLaunchInfoById", fn.LaunchInfo(x.handle, n, &infos[0]), x.path); err != nil {
+	if err := x.rt.check("synTensorRetrieveLaunchInfoById", fn.LaunchInfo(x.handle, n, &infos[0]), x.name); err != nil {
 		return nil, err
 	}
 	tensors := make([]Tensor, n)
 	for i := range infos {
 		t, err := infos[i].tensor()
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", x.path, err)
+			return nil, fmt.Errorf("%s: %w", x.name, err)
 		}
 		tensors[i] = t
 	}

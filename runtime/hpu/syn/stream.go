@@ -70,7 +70,7 @@ func (s *Stream) Memset(addr uint64, value byte, bytes uint64) error {
 func (s *Stream) Launch(r *Recipe, tensors []LaunchTensor, workspace uint64) error {
 	runtime.LockOSThread()
 	st := s.rt.fn.Launch.Call(s.handle, unsafe.SliceData(tensors), uint32(len(tensors)), workspace, r.handle, 0)
-	err := s.rt.check("synLaunch", st, r.path)
+	err := s.rt.check("synLaunch", st, r.name)
 	runtime.UnlockOSThread()
 	return err
 }

@@ -78,7 +78,7 @@ func TestStream(t *testing.T) {
 	require.NoError(t, err)
 	e, err := d.NewEvent()
 	require.NoError(t, err)
-	r, err := rt.LoadRecipe("/some/where.recipe")
+	r, err := rt.LoadRecipe("/some/where.recipe", "where")
 	require.NoError(t, err)
 	const stream, event, recipe = 0x1000, 0x1010, 0x1020
 	require.Equal(t, dltest.Line("synStreamCreateGeneric", device, 0, stream)+dltest.Line("synEventCreate", device, 0, event)+
@@ -125,13 +125,13 @@ func TestStream(t *testing.T) {
 	lib.Fail("synLaunch", int32(dl.SectionValidation), "tensor tensor1 is elsewhere")
 	err = s.Launch(r, tensors, 0)
 	require.ErrorIs(t, err, dl.SectionValidation)
-	require.ErrorContains(t, err, "/some/where.recipe: synLaunch: status 30 (synFailedSectionValidation)")
+	require.ErrorContains(t, err, "where: synLaunch: status 30 (synFailedSectionValidation)")
 	require.ErrorContains(t, err, "tensor tensor1 is elsewhere; help: all tensors of a section")
 }
 
 func TestRecipe(t *testing.T) {
 	lib, rt := load(t)
-	r, err := rt.LoadRecipe("a.recipe")
+	r, err := rt.LoadRecipe("a.recipe", "a")
 	require.NoError(t, err)
 	n, err := r.Workspace()
 	require.NoError(t, err)
@@ -144,8 +144,8 @@ func TestRecipe(t *testing.T) {
 	}, tensors)
 
 	lib.Fail("synRecipeDeSerialize", 19, "")
-	_, err = rt.LoadRecipe("b.recipe")
-	require.ErrorContains(t, err, "b.recipe: synRecipeDeSerialize: status 19 (synWrongParamsFile): not a recipe file, or one of another version")
+	_, err = rt.LoadRecipe("b.recipe", "b")
+	require.ErrorContains(t, err, "b: synRecipeDeSerialize: status 19 (synWrongParamsFile): not a recipe file, or one of another version")
 }
 
 func TestCollectives(t *testing.T) {
@@ -226,7 +226,7 @@ func step(t testing.TB, rt *syn.Runtime, d *syn.Device) (*syn.Stream, *syn.Event
 	require.NoError(t, err)
 	e, err := d.NewEvent()
 	require.NoError(t, err)
-	r, err := rt.LoadRecipe("a.recipe")
+	r, err := rt.LoadRecipe("a.recipe", "a")
 	require.NoError(t, err)
 	id, err := rt.UniqueID()
 	require.NoError(t, err)
