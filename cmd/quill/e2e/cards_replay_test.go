@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -24,6 +23,7 @@ type rankCalls struct {
 	base      map[recipes.Buffer]uint64
 	waiting   []recipes.Buffer // that have yet to be allocated
 	workspace uint64
+	order     []recipes.Hash               // in which recipes are loaded: that of their first launches
 	recipes   map[uint64]recipes.Hash      // by handle
 	tensors   map[uint64][]*recipes.Tensor // persistent ones of each recipe, by id
 	launched  bool                         // until then copies are those of weights
@@ -42,9 +42,17 @@ func replayed(t testing.TB, b *recipes.Bundle, trace []call) []recipes.Bucket {
 			r.waiting = append(r.waiting, buf)
 		}
 	}
+	for i := range r.set.Plans {
+		for _, l := range launchesOf(&r.set.Plans[i]) {
+			if !slices.Contains(r.order, l.Recipe) {
+				r.order = append(r.order, l.Recipe)
+			}
+		}
+	}
 	for i := range trace {
 		r.call(&trace[i])
 	}
+	require.Len(t, r.recipes, len(r.order))
 	return r.buckets
 }
 
@@ -82,12 +90,8 @@ func (r *rankCalls) call(c *call) {
 func (r *rankCalls) load(c *call) {
 	a := c.args(r.t)
 	if c.Name == "synRecipeDeSerialize" {
-		name := filepath.Base(a.Path)
-		for h := range r.bundle.Recipes {
-			if strings.HasPrefix(name, "quill-"+h.String()[:12]+"-") {
-				r.recipes[outOf[uint64](r.t, c)] = h
-			}
-		}
+		require.Less(r.t, len(r.recipes), len(r.order), "a recipe is loaded twice")
+		r.recipes[outOf[uint64](r.t, c)] = r.order[len(r.recipes)]
 		return
 	}
 	recipe := r.bundle.Recipes[r.recipes[a.Recipe]]
