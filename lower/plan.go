@@ -21,7 +21,7 @@ type planner struct {
 	entry   *ir.Func
 	values  map[*ir.Value]*recipes.Binding // arena and carry values of the entry
 	blocks  map[*ir.Value]*interval        // of values that lie in one interval with others
-	stripes  map[*interval]*stripe           // of intervals that are in one
+	stripes map[*interval]*stripe          // of intervals that are in one
 	// repeated are the calls of segments that bind stripes.
 	repeated map[*ir.Func][]*ir.Op
 	emitted  map[string]emission
@@ -110,38 +110,6 @@ func (p *planner) arena() error {
 	return nil
 }
 
-// placeLayers gives intervals that hold values of several layers their places from base,
-// in stripes unless that takes more memory, and returns where they end.
-func (p *planner) placeLayers(l *liveness, base int64, list []*interval) (end int64, err error) {
-	stripes, err := l.stripes(list, p.entry)
-	if err != nil {
-		return 0, err
-	}
-	least := l.placeIntervals(base, list, p.entry)
-	rest := slices.Clone(list)
-	striped := map[*interval]*stripe{}
-	var all []*recipes.Interval
-	for _, g := range stripes {
-		all = append(all, &g.Interval)
-		for _, iv := range slices.Concat(g.columns...) {
-			striped[iv] = g
-		}
-	}
-	for _, iv := range rest {
-		if striped[iv] == nil {
-			all = append(all, &iv.Interval)
-		}
-	}
-	if end = recipes.PlaceIntervals(base, all); end > least {
-		return l.placeIntervals(base, list, p.entry), nil
-	}
-	for _, g := range stripes {
-		g.place()
-	}
-	p.stripes, p.repeated = striped, repeated(p.entry)
-	return end, nil
-}
-
 func (p *planner) carry(v *ir.Value, bytes int64) {
 	p.values[v] = &recipes.Binding{Buffer: recipes.Carry}
 	p.plan.CarryBytes = max(p.plan.CarryBytes, recipes.Align(bytes))
@@ -165,8 +133,8 @@ type liveness struct {
 }
 
 // share gives values that lie behind each other one interval: results that are parts
-// of one value, and values that an op reads as one. Each must begin where the device
-// can bind an address.
+// of one value, values that an op reads as one, and those of several layers that it joins
+// with what its own launch computes. Each must begin where the device can bind an address.
 func (l *liveness) share(entry *ir.Func, uses *ir.Uses) error {
 	for _, o := range calls(entry) {
 		callee := o.Attr("callee").Func
@@ -189,6 +157,15 @@ func (l *liveness) share(entry *ir.Func, uses *ir.Uses) error {
 			if err := l.shareRun(args); err != nil {
 				return err
 			}
+		}
+		var joined []*ir.Value
+		for _, v := range joinsLayers(o) {
+			if v = reducedFrom(uses, v); l.blocks[v] == nil {
+				joined = append(joined, v)
+			}
+		}
+		if err := l.shareRun(joined); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -552,11 +529,11 @@ type sectionList struct {
 	bindings []recipes.Binding
 	groups   []*group // of sections that lie in one
 
-	stored []*ir.Param          // weights and states of the launch, by parameter
-	places map[*ir.Param]*place // of these
-	bases  map[*group]int64     // where what the launch uses of a run's group begins
-	joined []*ir.Param          // parameters that are read as one with others: values of earlier launches
-	blocks map[*interval]int
+	stored  []*ir.Param          // weights and states of the launch, by parameter
+	places  map[*ir.Param]*place // of these
+	bases   map[*group]int64     // where what the launch uses of a run's group begins
+	joined  []*ir.Param          // parameters that are read as one with others: values of earlier launches
+	blocks  map[*interval]int
 	stripes map[*stripe]int64 // where what the launch takes of a stripe begins
 	striped map[*stripe]int   // sections of these
 }

@@ -24,6 +24,37 @@ type stripe struct {
 	columns [][]*interval
 }
 
+// placeLayers gives intervals that hold values of several layers their places from base
+// and returns where they end. They lie in stripes unless that takes more memory.
+func (p *planner) placeLayers(l *liveness, base int64, list []*interval) (end int64, err error) {
+	stripes, err := l.stripes(list, p.entry)
+	if err != nil {
+		return 0, err
+	}
+	least := l.placeIntervals(base, list, p.entry)
+	var all []*recipes.Interval
+	in := map[*interval]*stripe{}
+	for _, g := range stripes {
+		all = append(all, &g.Interval)
+		for _, iv := range slices.Concat(g.columns...) {
+			in[iv] = g
+		}
+	}
+	for _, iv := range list {
+		if in[iv] == nil {
+			all = append(all, &iv.Interval)
+		}
+	}
+	if end = recipes.PlaceIntervals(base, all); end > least {
+		return l.placeIntervals(base, list, p.entry), nil
+	}
+	for _, g := range stripes {
+		g.place()
+	}
+	p.stripes, p.repeated = in, repeated(p.entry)
+	return end, nil
+}
+
 // striper finds stripes. What it knows of the launches is by segment, of those that are
 // launched more than once.
 type striper struct {
