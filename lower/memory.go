@@ -1,6 +1,7 @@
 package lower
 
 import (
+	"cmp"
 	"slices"
 
 	"quill/ir"
@@ -20,16 +21,21 @@ type interval struct {
 // launches of a segment have at one position lies at one address in all of them, if that
 // takes no more memory.
 func (l *liveness) placeIntervals(base int64, list []*interval, entry *ir.Func) int64 {
-	groups := l.alike(list, entry)
-	apart := make([]*recipes.Interval, len(list))
-	for i, iv := range list {
-		apart[i] = &iv.Interval
-	}
+	apart := placed(list)
 	least := recipes.PlaceIntervals(base, apart)
-	if end := recipes.PlaceTogether(base, groups); end <= least {
+	if end := recipes.PlaceTogether(base, l.alike(list, entry)); end <= least {
 		return end
 	}
 	return recipes.PlaceIntervals(base, apart)
+}
+
+// placed is a list of intervals as packages that place them see it.
+func placed(list []*interval) []*recipes.Interval {
+	all := make([]*recipes.Interval, len(list))
+	for i, iv := range list {
+		all[i] = &iv.Interval
+	}
+	return all
 }
 
 // position is an operand or a result of the calls of a segment.
@@ -55,54 +61,66 @@ func positions(o *ir.Op, visit func(position, *ir.Value)) {
 // has two groups: what the first launch of each layer writes and the second reads, and
 // the reverse.
 func (l *liveness) alike(list []*interval, entry *ir.Func) [][]*recipes.Interval {
-	type group = []*recipes.Interval
-	of := map[*interval]*group{}
+	of := map[*interval]*alikes{}
 	for _, iv := range list {
-		of[iv] = &group{&iv.Interval}
+		of[iv] = &alikes{list: []*interval{iv}}
 	}
-	first := map[position][]*interval{} // of each group there
+	at := map[position][]*interval{} // one of each group there
 	for _, o := range calls(entry) {
-		positions(o, func(at position, v *ir.Value) {
+		positions(o, func(p position, v *ir.Value) {
 			iv := l.of[v]
 			if of[iv] == nil || l.at[v] != 0 {
 				return
 			}
-			for _, other := range first[at] {
+			for _, other := range at[p] {
 				a, b := of[other], of[iv]
-				if a == b {
-					return
+				if a != b && !a.fits(b) {
+					continue
 				}
-				if fit(*a, *b) {
-					*a = append(*a, *b...)
-					for _, moved := range list {
-						if of[moved] == b {
-							of[moved] = a
-						}
+				if a != b {
+					a.add(b)
+					for _, moved := range b.list {
+						of[moved] = a
 					}
-					return
 				}
+				return
 			}
-			first[at] = append(first[at], iv)
+			at[p] = append(at[p], iv)
 		})
 	}
 	var groups [][]*recipes.Interval
 	for _, iv := range list {
-		if g := of[iv]; (*g)[0] == &iv.Interval {
-			groups = append(groups, *g)
+		if g := of[iv]; !g.listed {
+			g.listed = true
+			groups = append(groups, placed(g.list))
 		}
 	}
 	return groups
 }
 
-// fit reports whether intervals of two groups can have one place.
-func fit(a, b []*recipes.Interval) bool {
-	if recipes.Align(a[0].Bytes) != recipes.Align(b[0].Bytes) {
-		return false
+// alikes are intervals of equal sizes in the order of their lives, no two of which meet.
+type alikes struct {
+	list   []*interval
+	listed bool
+}
+
+// behind is the number of the first interval that lives at a moment or later.
+func (a *alikes) behind(moment int) int {
+	i, _ := slices.BinarySearchFunc(a.list, moment, func(iv *interval, moment int) int { return cmp.Compare(iv.Life.Last, moment) })
+	return i
+}
+
+// fits reports whether intervals of two groups can have one place.
+func (a *alikes) fits(b *alikes) bool {
+	return recipes.Align(a.list[0].Bytes) == recipes.Align(b.list[0].Bytes) && !slices.ContainsFunc(b.list, func(iv *interval) bool {
+		i := a.behind(iv.Life.First)
+		return i < len(a.list) && a.list[i].Life.Meets(iv.Life)
+	})
+}
+
+// add takes in intervals that fit.
+func (a *alikes) add(b *alikes) {
+	for _, iv := range b.list {
+		a.list = slices.Insert(a.list, a.behind(iv.Life.First), iv)
 	}
-	for _, x := range a {
-		if slices.ContainsFunc(b, func(y *recipes.Interval) bool { return x.Life.Meets(y.Life) }) {
-			return false
-		}
-	}
-	return true
 }

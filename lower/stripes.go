@@ -80,7 +80,7 @@ func (l *liveness) stripes(list []*interval, entry *ir.Func) ([]*stripe, error) 
 	var stripes []*stripe
 	var of [][]int // numbers of the columns of each
 	for n, c := range columns {
-		if !f.together([]int{n}) {
+		if !bindable(c) || !f.together([]int{n}) {
 			continue
 		}
 		at := slices.IndexFunc(of, func(g []int) bool { return f.together(append(slices.Clone(g), n)) })
@@ -107,6 +107,16 @@ func repeated(entry *ir.Func) map[*ir.Func][]*ir.Op {
 		}
 	}
 	return of
+}
+
+// bindable reports whether all intervals of a column begin where the device can bind.
+func bindable(column []*interval) bool {
+	for i, iv := range column {
+		if i < len(column)-1 && iv.Bytes%recipes.Alignment != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // add puts a column behind the others.
