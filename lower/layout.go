@@ -177,18 +177,27 @@ func (l *layout) stateRun(r run) error {
 }
 
 // weightRun places weights behind each other without a gap: in the launch's group
-// if no launch uses a part of them only, else in a group of their own, as a copy.
+// if no launch uses a part of them only, else in a group of their own. Where some have a
+// place already, or are constants, which have one in each group, they are copies.
 func (l *layout) weightRun(r run, launch func() *group) ([]*place, error) {
 	key := runKey(r)
 	if at := l.runs[key]; at != nil || l.consts != nil {
 		return at, nil
 	}
-	whole := true
+	whole, together := true, true // no copies; used by the same launches
+	var users string
 	for _, p := range r {
-		whole = whole && !isConst(p) && l.weights[weightKey(p)] == nil && l.users[weightKey(p)] == l.users[weightKey(r[0])]
+		if isConst(p) {
+			whole = false
+			continue
+		}
+		whole = whole && l.weights[weightKey(p)] == nil
+		together = together && (users == "" || users == l.users[weightKey(p)])
+		users = l.users[weightKey(p)]
 	}
+	whole = whole && together
 	var to *group
-	if whole {
+	if together {
 		to = launch()
 	} else {
 		to = l.newGroup(recipes.Weights)

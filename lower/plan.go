@@ -21,7 +21,10 @@ type planner struct {
 	entry   *ir.Func
 	values  map[*ir.Value]*recipes.Binding // arena and carry values of the entry
 	blocks  map[*ir.Value]*interval        // of values that lie in one interval with others
-	emitted map[string]emission
+	stripes map[*interval]*stripe          // of intervals that are in one
+	// repeated are the calls of segments that bind stripes.
+	repeated map[*ir.Func][]*ir.Op
+	emitted  map[string]emission
 }
 
 // emission is a segment and what it became.
@@ -85,8 +88,10 @@ func (p *planner) arena() error {
 		return err
 	}
 	ofLayers, others := ivs.split(p.entry)
-	end = placeIntervals(end, others)
-	p.plan.ArenaBytes = placeIntervals(end, ofLayers)
+	end = ivs.placeIntervals(end, others, p.entry)
+	if p.plan.ArenaBytes, err = p.placeLayers(&ivs, end, ofLayers); err != nil {
+		return err
+	}
 	p.plan.LayerBytes = p.plan.ArenaBytes - end
 	for v, iv := range ivs.of {
 		p.values[v] = &recipes.Binding{Buffer: recipes.Arena, Offset: iv.Offset + ivs.at[v]}
@@ -128,8 +133,8 @@ type liveness struct {
 }
 
 // share gives values that lie behind each other one interval: results that are parts
-// of one value, and values that an op reads as one. Each must begin where the device
-// can bind an address.
+// of one value, values that an op reads as one, and those of several layers that it joins
+// with what its own launch computes. Each must begin where the device can bind an address.
 func (l *liveness) share(entry *ir.Func, uses *ir.Uses) error {
 	for _, o := range calls(entry) {
 		callee := o.Attr("callee").Func
@@ -152,6 +157,15 @@ func (l *liveness) share(entry *ir.Func, uses *ir.Uses) error {
 			if err := l.shareRun(args); err != nil {
 				return err
 			}
+		}
+		var joined []*ir.Value
+		for _, v := range joinsLayers(o) {
+			if v = reducedFrom(uses, v); l.blocks[v] == nil {
+				joined = append(joined, v)
+			}
+		}
+		if err := l.shareRun(joined); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -489,7 +503,7 @@ func (p *planner) results(s *sectionList, o *ir.Op, seg *synapse.Segment) error 
 			seg.Results = append(seg.Results, s.block(block, at.Offset))
 			seg.Inner[root] = s.block(block, block.Offset)
 		default:
-			seg.Results = append(seg.Results, s.value(fmt.Sprintf("out%d", i), *at))
+			seg.Results = append(seg.Results, p.value(s, fmt.Sprintf("out%d", i), block, *at))
 		}
 	}
 	return nil
@@ -515,16 +529,31 @@ type sectionList struct {
 	bindings []recipes.Binding
 	groups   []*group // of sections that lie in one
 
-	stored []*ir.Param          // weights and states of the launch, by parameter
-	places map[*ir.Param]*place // of these
-	bases  map[*group]int64     // where what the launch uses of a run's group begins
-	joined []*ir.Param          // parameters that are read as one with others: values of earlier launches
-	blocks map[*interval]int
+	stored  []*ir.Param          // weights and states of the launch, by parameter
+	places  map[*ir.Param]*place // of these
+	bases   map[*group]int64     // where what the launch uses of a run's group begins
+	joined  []*ir.Param          // parameters that are read as one with others: values of earlier launches
+	blocks  map[*interval]int
+	stripes map[*stripe]int64 // where what the launch takes of a stripe begins
+	striped map[*stripe]int   // sections of these
 }
 
 // sections places what a call needs.
 func (p *planner) sections(o *ir.Op) (s *sectionList, err error) {
-	s = &sectionList{stored: storedArgs(o), bases: map[*group]int64{}, blocks: map[*interval]int{}}
+	s = &sectionList{
+		stored: storedArgs(o), bases: map[*group]int64{}, blocks: map[*interval]int{},
+		stripes: map[*stripe]int64{}, striped: map[*stripe]int{},
+	}
+	if p.repeated[o.Attr("callee").Func] != nil {
+		positions(o, func(_ position, v *ir.Value) {
+			if g := p.stripes[p.blocks[v]]; g != nil {
+				base, ok := s.stripes[g]
+				if at := p.values[v].Offset; !ok || at < base {
+					s.stripes[g] = at
+				}
+			}
+		})
+	}
 	for _, r := range runsOf(o.Attr("callee").Func) {
 		if r[0].Kind == ir.Temp {
 			s.joined = append(s.joined, r...)
@@ -548,9 +577,20 @@ func (s *sectionList) add(name string, b recipes.Binding, g *group) int {
 	return len(s.sections) - 1
 }
 
-// value gives a value of arena or carry a section of its own.
-func (s *sectionList) value(name string, b recipes.Binding) synapse.Slot {
-	return synapse.Slot{Section: s.add(name, b, nil)}
+// value is the place of a value of arena or carry: in the section of a stripe that the
+// launch binds, or in one of its own.
+func (p *planner) value(s *sectionList, name string, block *interval, b recipes.Binding) synapse.Slot {
+	g := p.stripes[block]
+	base, ok := s.stripes[g]
+	if !ok {
+		return synapse.Slot{Section: s.add(name, b, nil)}
+	}
+	i, ok := s.striped[g]
+	if !ok {
+		i = s.add(fmt.Sprintf("layer%d", len(s.striped)), recipes.Binding{Buffer: recipes.Arena, Offset: base}, nil)
+		s.striped[g] = i
+	}
+	return synapse.Slot{Section: i, Offset: b.Offset - base}
 }
 
 // block is a place in an interval of several values, which has one section.
@@ -611,7 +651,7 @@ func (p *planner) slot(s *sectionList, i int, prm *ir.Param, a *ir.Value) (synap
 	if iv := p.blocks[a]; iv != nil && slices.Contains(s.joined, prm) {
 		return s.block(iv, b.Offset), nil
 	}
-	return s.value(prm.Name, *b), nil
+	return p.value(s, prm.Name, p.blocks[a], *b), nil
 }
 
 // collective appends a collective step.

@@ -35,29 +35,50 @@ type Interval struct {
 // takes time in proportion to the pairs of intervals that meet; in a program whose values
 // die, these are few for each.
 func PlaceIntervals(base int64, list []*Interval) (end int64) {
-	order := slices.Clone(list)
-	slices.SortStableFunc(order, func(a, b *Interval) int {
-		return cmp.Or(cmp.Compare(Align(b.Bytes), Align(a.Bytes)),
-			cmp.Compare(b.Life.Last-b.Life.First, a.Life.Last-a.Life.First), cmp.Compare(a.Life.First, b.Life.First))
+	groups := make([][]*Interval, len(list))
+	for i := range list {
+		groups[i] = list[i : i+1]
+	}
+	return PlaceTogether(base, groups)
+}
+
+// PlaceTogether is PlaceIntervals where all intervals of a group have one offset. Those of
+// a group have equal bytes, and no two of them a moment in common.
+func PlaceTogether(base int64, groups [][]*Interval) (end int64) {
+	length := func(g []*Interval) (n int) {
+		for _, iv := range g {
+			n += iv.Life.Last - iv.Life.First
+		}
+		return n
+	}
+	order := slices.Clone(groups)
+	slices.SortStableFunc(order, func(a, b []*Interval) int {
+		return cmp.Or(cmp.Compare(Align(b[0].Bytes), Align(a[0].Bytes)),
+			cmp.Compare(length(b), length(a)), cmp.Compare(a[0].Life.First, b[0].Life.First))
 	})
 	end = base
-	placed := newTimeline(list)
+	placed := newTimeline(slices.Concat(groups...))
 	var near []*Interval
-	for _, iv := range order {
-		iv.Offset = base
-		if iv.Bytes == 0 {
-			continue
+	for _, g := range order {
+		bytes, offset := Align(g[0].Bytes), base
+		near = near[:0]
+		for _, iv := range g {
+			near = placed.meeting(near, iv.Life)
 		}
-		near = placed.meeting(near[:0], iv.Life)
 		slices.SortFunc(near, func(a, b *Interval) int { return cmp.Compare(a.Offset, b.Offset) })
 		for _, p := range near {
-			if iv.Offset+Align(iv.Bytes) <= p.Offset {
+			if bytes == 0 || offset+bytes <= p.Offset {
 				break
 			}
-			iv.Offset = max(iv.Offset, p.Offset+Align(p.Bytes))
+			offset = max(offset, p.Offset+Align(p.Bytes))
 		}
-		placed.add(iv)
-		end = max(end, iv.Offset+Align(iv.Bytes))
+		for _, iv := range g {
+			iv.Offset = offset
+			if bytes > 0 {
+				placed.add(iv)
+			}
+		}
+		end = max(end, offset+bytes)
 	}
 	return end
 }

@@ -1,6 +1,7 @@
 package recipes
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -60,6 +61,44 @@ func TestPlaceIntervals(t *testing.T) {
 		require.Equal(t, list, again)
 	})
 	t.Logf("the worst end is %.2f of the largest cut", worst)
+}
+
+// Intervals of a group have one offset, at which they meet nothing else.
+func TestPlaceTogether(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		list := drawIntervals(t)
+		var groups [][]*Interval
+		for _, iv := range list {
+			at := slices.IndexFunc(groups, func(g []*Interval) bool {
+				return !slices.ContainsFunc(g, func(o *Interval) bool { return o.Life.Meets(iv.Life) })
+			})
+			if at < 0 || rapid.Bool().Draw(t, "apart") {
+				groups = append(groups, []*Interval{iv})
+				continue
+			}
+			iv.Bytes = groups[at][0].Bytes
+			groups[at] = append(groups[at], iv)
+		}
+		end := PlaceTogether(0, groups)
+		for i, a := range list {
+			require.True(t, 0 <= a.Offset && a.Offset+Align(a.Bytes) <= end, "%+v outside [0, %d)", a, end)
+			for _, b := range list[:i] {
+				shares := a.Offset < b.Offset+b.Bytes && b.Offset < a.Offset+a.Bytes
+				require.False(t, shares && a.Life.Meets(b.Life), "%+v and %+v overlap", a, b)
+			}
+		}
+		for _, g := range groups {
+			for _, iv := range g {
+				require.Equal(t, g[0].Offset, iv.Offset)
+			}
+		}
+	})
+	// The last one of the group meets what the first could lie below.
+	group := []*Interval{{Life: Lifetime{0, 1}, Bytes: 128}, {Life: Lifetime{4, 5}, Bytes: 128}}
+	large := &Interval{Life: Lifetime{5, 6}, Bytes: 256}
+	require.EqualValues(t, 384, PlaceTogether(0, [][]*Interval{group, {large}}))
+	require.EqualValues(t, 256, group[0].Offset)
 }
 
 // The cut is that of the moment where most bytes live, counted one by one.

@@ -10,6 +10,9 @@ import (
 // Work is what a step of a plan executes.
 type Work struct {
 	Launches, AllReduces, AllGathers int
+	// Moved counts the sections of launches that lie elsewhere than at the launch of the
+	// same recipe before, when the plan has run before: what cards bind anew in a step.
+	Moved int
 	// Nodes are all nodes; Compute are those that compute or copy, all but
 	// reshape, slice and the like, which a graph compiler resolves to addresses.
 	Nodes, Compute int
@@ -74,10 +77,35 @@ func (b *Bundle) Work(p *Plan) Work {
 		w.count(BreakReason(l.Break))
 		w.launch(l, b.Recipes[l.Recipe])
 	}
+	w.Moved = p.moved()
 	w.Kinds = w.kinds.list()
 	w.MaskBytes, w.MaskPeak = w.masks.Bytes()
 	w.MaskLayers = w.masks.Layers()
 	return w.Work
+}
+
+// moved counts the sections of a step's launches that have moved since the launch of the
+// same recipe before, which for the first is the last one of the step before.
+func (p *Plan) moved() (n int) {
+	bound := map[Hash][]Binding{}
+	for i := range p.Steps {
+		if l := p.Steps[i].Launch; l != nil {
+			bound[l.Recipe] = l.Bindings
+		}
+	}
+	for i := range p.Steps {
+		l := p.Steps[i].Launch
+		if l == nil {
+			continue
+		}
+		for s, at := range l.Bindings {
+			if at != bound[l.Recipe][s] {
+				n++
+			}
+		}
+		bound[l.Recipe] = l.Bindings
+	}
+	return n
 }
 
 var ofSeveral = regexp.MustCompile(` \d+ of \d+`)

@@ -126,6 +126,7 @@ func (s *compileSet) printFamilies(w io.Writer) {
 	number("distinct recipes", func(b *compileBucket) int { return b.Recipes })
 	number("all-reduces", func(b *compileBucket) int { return b.AllReduces })
 	number("all-gathers", func(b *compileBucket) int { return b.AllGathers })
+	number("moved sections", func(b *compileBucket) int { return b.MovedSections })
 	for _, reason := range s.reasons() {
 		number("break: "+reason, func(b *compileBucket) int { return b.Breaks[reason] })
 	}

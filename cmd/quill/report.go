@@ -55,7 +55,10 @@ type bucketReport struct {
 	AllReduces  int           `json:"all_reduces"`
 	AllGathers  int           `json:"all_gathers"`
 	Recipes     int           `json:"recipes"`
-	Nodes       int           `json:"nodes"`
+	// MovedSections are those that a launch has elsewhere than the launch of the recipe
+	// before (recipes.Work).
+	MovedSections int `json:"moved_sections"`
+	Nodes         int `json:"nodes"`
 	// ComputeNodes are those that compute or copy, Chain the most of them that
 	// need each other one after the other.
 	ComputeNodes int `json:"compute_nodes"`
@@ -215,7 +218,7 @@ func newBucketReport(b *recipes.Bundle, p *recipes.Plan) bucketReport {
 	return bucketReport{
 		Name: at.String(), Phase: at.Phase, Seqs: at.Seqs, Query: at.Query, Blocks: at.Blocks, Family: p.Family,
 		Launches: w.Launches, Collectives: w.AllReduces + w.AllGathers, AllReduces: w.AllReduces, AllGathers: w.AllGathers,
-		Recipes: len(used), Nodes: w.Nodes, ComputeNodes: w.Compute, Chain: w.Chain,
+		Recipes: len(used), MovedSections: w.Moved, Nodes: w.Nodes, ComputeNodes: w.Compute, Chain: w.Chain,
 		MergedNodes: w.Merged, LayerKinds: w.Kinds, Sources: w.Sources,
 		MaskBytesTotal: w.MaskBytes, MaskBytesPeak: w.MaskPeak, MaskLayers: w.MaskLayers, Breaks: w.Breaks, ArenaBytes: p.ArenaBytes, LayerBytes: p.LayerBytes,
 		WorkspaceBytes: p.WorkspaceBytes, LayerWorkspaceBytes: b.LayerWorkspace(p), Memory: newMemoryReport(b, p),
