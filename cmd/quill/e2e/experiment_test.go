@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 
@@ -123,28 +122,25 @@ func (e *experiment) place() {
 	require.NoError(e.t, err)
 }
 
-// result is the tensor that holds a result: the parameter's for a state, else
-// the section that is named for the result.
+// result is the tensor that holds a result: the last one at its place, which is the
+// parameter's for a state.
 func (e *experiment) result(i int) *recipes.Tensor {
-	fn := e.segment()
-	for j, p := range fn.Params {
-		if fn.Results[i].Kind == ir.State && p.Name == fn.Results[i].Name {
-			return &e.recipe.Tensors[j]
-		}
-	}
-	for j := range e.recipe.Tensors {
+	at := e.lowered.Results[i]
+	for j := range slices.Backward(e.recipe.Tensors) {
 		x := &e.recipe.Tensors[j]
-		if x.Section != recipes.Workspace && e.recipe.Sections[x.Section].Name == fmt.Sprintf("out%d", i) {
+		if x.Section == at.Section && x.Offset == at.Offset && x.Elems() == e.values(i) {
 			return x
 		}
 	}
-	for j := len(fn.Params); j < len(e.recipe.Tensors); j++ { // a part of another value
-		if x := &e.recipe.Tensors[j]; x.Section != recipes.Workspace && x.Name == fn.Results[i].Name {
-			return x
-		}
-	}
-	require.Fail(e.t, "no tensor", "of result %d of @%s", i, fn.Name)
+	require.Fail(e.t, "no tensor", "of result %d of @%s", i, e.segment().Name)
 	return nil
+}
+
+// values is the number of elements of a result.
+func (e *experiment) values(i int) int64 {
+	n, ok := e.segment().Results[i].Type.Elems().Const()
+	require.True(e.t, ok)
+	return n
 }
 
 func (e *experiment) write(rank int, at *recipes.Tensor, x *interp.Tensor) {
