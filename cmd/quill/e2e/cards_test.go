@@ -139,13 +139,13 @@ func cardsAreTheHost(t *testing.T, library, model string, d deployment) {
 	}
 	if d.tp > 1 {
 		// From launch to launch of a recipe few sections move: weights, keys and values,
-		// conv rows, and what the arena has elsewhere.
+		// and what launches take of values of all layers. lower's tests say which.
 		before := moved(t, group)
 		opt := runtime.ScoreOptions{DecodeFrom: 0}
 		steps := int64(len(score(cards, opt)))
 		perLayer := float64(moved(t, group)-before) / float64(steps*int64(cards.Info().Model.Layers))
 		t.Logf("%.2f sections move a layer and step", perLayer)
-		require.LessOrEqual(t, perLayer, 4.0)
+		require.LessOrEqual(t, perLayer, 7.0)
 	}
 	c := cards.Info().Counters
 	for _, bucket := range b.Sets[0].Info.Plans {
