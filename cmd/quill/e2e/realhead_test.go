@@ -114,7 +114,8 @@ func TestRealHeadOnTheHost(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, m.Entry().Ops, 1, "one rank has one segment")
 	call := m.Entry().Ops[0]
-	e := experiment{t: t, mod: m, call: call, recipe: emitAlone(t, call.Attr("callee").Func)}
+	e := experiment{t: t, mod: m, call: call}
+	e.recipe, e.lowered = emitAlone(t, call.Attr("callee").Func)
 	e.place()
 	defer func() { require.NoError(t, e.device.Close()) }()
 	for i, a := range call.Args {
@@ -155,7 +156,7 @@ func lastAt(f *ir.Func, at string) *ir.Value {
 
 // emitAlone makes a recipe of a segment with a section for each parameter and
 // result.
-func emitAlone(t *testing.T, fn *ir.Func) *recipes.Recipe {
+func emitAlone(t *testing.T, fn *ir.Func) (*recipes.Recipe, *synapse.Segment) {
 	s := synapse.Segment{Name: fn.Name, Fn: fn}
 	buffers := map[ir.Kind]recipes.Buffer{ir.Host: recipes.Arena, ir.Carry: recipes.Carry, ir.Weight: recipes.Weights}
 	for _, p := range fn.Params {
@@ -168,7 +169,7 @@ func emitAlone(t *testing.T, fn *ir.Func) *recipes.Recipe {
 	}
 	r, err := synapse.Emit(s)
 	require.NoError(t, err)
-	return r
+	return r, &s
 }
 
 // A compiled bundle's logits plan computes the head of the released model on
