@@ -105,11 +105,11 @@ func (s *simulated) noLeaks(t testing.TB, processes int) {
 	}
 }
 
-// nothingKept checks the accounts of processes that ended in order: the system takes back
-// what others had.
+// nothingKept checks that processes that ended in order kept no memory of their cards; the
+// system takes back what others had. Recipes cannot be destroyed on a card that is lost.
 func (s *simulated) nothingKept(t testing.TB) {
 	for _, a := range s.accounts(t) {
-		require.True(t, !a.Destroyed || a.Clean(), "%+v", a)
+		require.True(t, !a.Destroyed || a.DeviceBytes == 0 && a.Allocations == 0 && a.HostMapped == 0, "%+v", a)
 	}
 }
 
