@@ -609,15 +609,7 @@ func drawAttentionCase(t *rapid.T, pass string) *attentionCase {
 // off by their rounding, relative to the largest of them.
 func (c *attentionCase) compare(t *rapid.T, inexact bool) {
 	run := func(m *ir.Module) []map[string]*interp.Tensor {
-		for _, p := range m.Entry().Params {
-			if p.Source.PerRank {
-				parts, err := interp.Weight(m, p, c.env, nil)
-				require.NoError(t, err)
-				for r := range c.args {
-					c.args[r][p.Name] = parts[r]
-				}
-			}
-		}
+		require.NoError(t, interp.Complete(m, c.env, c.before.Entry(), c.args))
 		out, err := interp.Run(t.Context(), m, m.Entry(), c.env, c.args, interp.Options{MaxElems: 1 << 16})
 		require.NoError(t, err, "%s", m)
 		return out

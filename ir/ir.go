@@ -121,6 +121,11 @@ type Source struct {
 	// the result is axis Perm[i]. Empty means as it is.
 	Reshape []int64
 	Perm    []int64
+	// Rows, if not empty, are the first and the last but one of axis 0 that are taken of
+	// that view.
+	Rows []int64
+	// Plus is added to every element, in f32 before the one rounding to the weight's type.
+	Plus float64
 	// PerRank makes a constant instead: Fill + rank·Step.
 	PerRank    bool
 	Fill, Step float64
@@ -128,6 +133,11 @@ type Source struct {
 
 // IsZero reports whether there is no source.
 func (s *Source) IsZero() bool { return s.Tensor == "" && !s.PerRank }
+
+// viewed reports whether the tensor is not taken as it is.
+func (s *Source) viewed() bool {
+	return len(s.Reshape) > 0 || len(s.Perm) > 0 || len(s.Rows) > 0 || s.Plus != 0
+}
 
 // Result declares a function result.
 type Result struct {

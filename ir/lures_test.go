@@ -298,15 +298,7 @@ func same(t *rapid.T, before, after *ir.Module, env map[string]int64, bound floa
 	if err != nil {
 		return false
 	}
-	for _, p := range after.Entry().Params {
-		if p.Source.PerRank {
-			parts, err := interp.Weight(after, p, env, nil)
-			require.NoError(t, err)
-			for r := range args {
-				args[r][p.Name] = parts[r]
-			}
-		}
-	}
+	require.NoError(t, interp.Complete(after, env, before.Entry(), args))
 	got, err := interp.Run(t.Context(), after, after.Entry(), env, args, opt)
 	require.NoError(t, err, "before:\n%s\nafter:\n%s", before, after)
 	if bound > 0 {

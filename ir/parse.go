@@ -199,8 +199,12 @@ func (r *resolver) param(f *Func, sc *scope, a *astParam) {
 			p.Source.Reshape = r.ints(at)
 		case "perm":
 			p.Source.Perm = r.ints(at)
+		case "rows":
+			p.Source.Rows = r.ints(at)
+		case "plus":
+			p.Source.Plus = r.number(at)
 		default:
-			r.errorf("V05", at.Pos, "a weight has no attribute %s", at.Name).Help = "its attributes are reshape and perm"
+			r.errorf("V05", at.Pos, "a weight has no attribute %s", at.Name).Help = "its attributes are reshape, perm, rows and plus"
 		}
 	}
 	if a.Fill != nil {
@@ -542,6 +546,14 @@ func (r *resolver) ints(at *astAttr) []int64 {
 		ns[i] = n
 	}
 	return ns
+}
+
+func (r *resolver) number(at *astAttr) float64 {
+	if at.Value.Sum == nil || !at.Value.Sum.isNumber() {
+		r.errorf("V05", at.Value.Pos, "attribute %s is %s, want a number", at.Name, at.Value.describe())
+		return 0
+	}
+	return r.float(at.Value.Sum)
 }
 
 func (r *resolver) typ(a *astType) Type {

@@ -192,6 +192,12 @@ func (p *printer) param(prm *Param) {
 	if len(s.Reshape) > 0 {
 		attrs = append(attrs, "reshape = "+intsString(s.Reshape))
 	}
+	if len(s.Rows) > 0 {
+		attrs = append(attrs, "rows = "+intsString(s.Rows))
+	}
+	if s.Plus != 0 {
+		attrs = append(attrs, "plus = "+formatFloat(s.Plus))
+	}
 	if len(attrs) > 0 {
 		p.text(" {", strings.Join(attrs, ", "), "}")
 	}

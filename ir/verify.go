@@ -279,7 +279,7 @@ func (v *verifier) sourceProblem(s *Source, t Type) string {
 	if s.PerRank {
 		last := s.Fill + float64(v.mod.TP-1)*s.Step
 		switch {
-		case s.Tensor != "" || len(s.Reshape) > 0 || len(s.Perm) > 0:
+		case s.Tensor != "" || s.viewed():
 			return "a constant is not filled from a tensor too"
 		case s.Step != 0 && v.mod.TP > 1 && (t.Dist.Kind != Sharded || t.Dist.Ways != v.mod.TP):
 			return fmt.Sprintf("a constant that differs from rank to rank is not %s but sharded %d ways", t.Dist.describe(), v.mod.TP)
@@ -289,34 +289,54 @@ func (v *verifier) sourceProblem(s *Source, t Type) string {
 		return ""
 	}
 	switch {
-	case s.Tensor == "" && (len(s.Reshape) > 0 || len(s.Perm) > 0):
+	case s.Tensor == "" && s.viewed():
 		return "there is no tensor to view"
-	case s.Reshape != nil && len(s.Reshape) == 0 || s.Perm != nil && len(s.Perm) == 0:
+	case s.Reshape != nil && len(s.Reshape) == 0 || s.Perm != nil && len(s.Perm) == 0 || s.Rows != nil && len(s.Rows) == 0:
 		return "the view of the tensor is empty; leave it out"
+	case s.Plus != 0 && !t.DType.IsFloat():
+		return fmt.Sprintf("nothing can be added to a weight of type %s", t.DType)
 	}
-	if len(s.Reshape) == 0 && len(s.Perm) == 0 {
-		return ""
+	want := t.global().Shape
+	view, msg := s.view(len(want))
+	if msg != "" {
+		return msg
 	}
-	shape := s.Reshape
-	if len(s.Perm) > 0 {
-		view := s.Reshape
-		if len(view) == 0 {
-			view = make([]int64, t.Rank()) // the tensor's own shape is not known here
+	if len(s.Rows) > 0 {
+		switch {
+		case len(s.Rows) != 2 || s.Rows[0] < 0 || s.Rows[0] >= s.Rows[1]:
+			return fmt.Sprintf("rows %v are not the first and the one after the last", s.Rows)
+		case len(want) == 0 || !want[0].Is(s.Rows[1]-s.Rows[0]):
+			return fmt.Sprintf("rows %v are not as many as %s has", s.Rows, shapeString(want))
+		case len(s.Reshape) > 0 && s.Rows[1] > view[0]:
+			return fmt.Sprintf("rows %v are not all in the view of the tensor, which has shape %v", s.Rows, view)
 		}
-		seen := make([]bool, len(view))
-		shape = nil
-		for _, p := range s.Perm {
-			if len(s.Perm) != len(view) || p < 0 || int(p) >= len(view) || seen[p] {
-				return fmt.Sprintf("perm %v is not a permutation of %d axes", s.Perm, len(view))
-			}
-			seen[p] = true
-			shape = append(shape, view[p])
-		}
+		view[0] = s.Rows[1] - s.Rows[0]
 	}
-	if len(s.Reshape) > 0 && !slices.EqualFunc(shape, t.global().Shape, func(n int64, d Dim) bool { return d.Is(n) }) {
-		return fmt.Sprintf("the view of the tensor has shape %v, want that of all shards together, %s", shape, shapeString(t.global().Shape))
+	if len(s.Reshape) > 0 && !slices.EqualFunc(view, want, func(n int64, d Dim) bool { return d.Is(n) }) {
+		return fmt.Sprintf("the view of the tensor has shape %v, want that of all shards together, %s", view, shapeString(want))
 	}
 	return ""
+}
+
+// view is the shape of a tensor of a rank after Reshape and Perm, or why there is none. A
+// tensor that is not reshaped has sizes that are not known here, 0.
+func (s *Source) view(rank int) (shape []int64, problem string) {
+	view := slices.Clone(s.Reshape)
+	if len(view) == 0 {
+		view = make([]int64, rank)
+	}
+	if len(s.Perm) == 0 {
+		return view, ""
+	}
+	seen := make([]bool, len(view))
+	for _, p := range s.Perm {
+		if len(s.Perm) != len(view) || p < 0 || int(p) >= len(view) || seen[p] {
+			return nil, fmt.Sprintf("perm %v is not a permutation of %d axes", s.Perm, len(view))
+		}
+		seen[p] = true
+		shape = append(shape, view[p])
+	}
+	return shape, ""
 }
 
 func (v *verifier) op(o *Op, earlier []*Func) bool {

@@ -271,12 +271,16 @@ func bufferOf(p *ir.Param) (recipes.Buffer, error) {
 }
 
 // place finds the places of the weights, constants and states of one launch. Those that
-// have none yet get one, in a new group of their buffer; constants that are in no run
-// get theirs in the newest group of weights that the launch uses. (What it shares with
-// other launches was placed with the first of them, so its own group is the newest.)
+// have none yet get one: weights in the group of others that only this launch uses in any
+// family, all else in a new group of their buffer; constants that are in no run get theirs
+// in the newest group of weights that the launch uses. (What it shares with other launches
+// was placed with the first of them, so its own group is the newest.)
 func (l *layout) place(args []*ir.Param, runs []run) (map[*ir.Param]*place, error) {
 	open := map[recipes.Buffer]*group{}
 	to := func(b recipes.Buffer) *group {
+		if open[b] == nil && b == recipes.Weights {
+			open[b] = l.ownGroup(args)
+		}
 		if open[b] == nil {
 			open[b] = l.newGroup(b)
 		}
@@ -302,6 +306,35 @@ func (l *layout) place(args []*ir.Param, runs []run) (map[*ir.Param]*place, erro
 		}
 	}
 	return places, l.constants(args, places, newest)
+}
+
+// ownGroup is the newest group that holds weights of a launch which it shares with no
+// other launch of its family; nil if there is none yet. Equal launches have equal ones.
+func (l *layout) ownGroup(args []*ir.Param) *group {
+	var own *group
+	for _, p := range args {
+		if p == nil || p.Kind != ir.Weight || isConst(p) {
+			continue
+		}
+		at := l.weights[weightKey(p)]
+		if at != nil && at.group.follows(own) && !at.group.run && oncePerFamily(l.users[weightKey(p)]) {
+			own = at.group
+		}
+	}
+	return own
+}
+
+// oncePerFamily reports whether launches that use a weight are all of different modules.
+func oncePerFamily(users string) bool {
+	seen := map[string]bool{}
+	for _, u := range strings.Fields(users) {
+		module, _, _ := strings.Cut(u, ".")
+		if seen[module] {
+			return false
+		}
+		seen[module] = true
+	}
+	return true
 }
 
 // follows reports whether constants belong to g rather than to another group, if there
@@ -381,7 +414,7 @@ func (l *layout) own(p *ir.Param, to func(recipes.Buffer) *group) (*place, error
 // weightKey identifies a slot of the weights: a tensor may be wanted in more
 // than one view.
 func weightKey(p *ir.Param) string {
-	return fmt.Sprint(p.Source.Tensor, p.Source.Reshape, p.Source.Perm, p.Value.Type)
+	return fmt.Sprint(p.Source, p.Value.Type)
 }
 
 func (l *layout) add(p *ir.Param, g *group) (*place, error) {
@@ -410,7 +443,7 @@ func (l *layout) add(p *ir.Param, g *group) (*place, error) {
 func weightOf(p *ir.Param) recipes.Weight {
 	t := p.Value.Type
 	w := recipes.Weight{
-		Tensor: p.Source.Tensor, Reshape: p.Source.Reshape, Axis: t.Dist.Axis, Ways: max(t.Dist.Ways, 1),
+		Tensor: p.Source.Tensor, Reshape: p.Source.Reshape, Rows: p.Source.Rows, Plus: p.Source.Plus, Axis: t.Dist.Axis, Ways: max(t.Dist.Ways, 1),
 		DType: t.DType, Fill: p.Source.Fill, Step: p.Source.Step,
 	}
 	if p.Source.PerRank {

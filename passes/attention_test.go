@@ -234,16 +234,7 @@ func envOf(m *ir.Module, env map[string]int64) map[string]int64 {
 // withConstants adds the weights that passes have made of constants.
 func withConstants(t *testing.T, m *ir.Module, args []map[string]*interp.Tensor) []map[string]*interp.Tensor {
 	t.Helper()
-	for _, p := range m.Entry().Params {
-		if !p.Source.PerRank {
-			continue
-		}
-		parts, err := interp.Weight(m, p, nil, nil)
-		require.NoError(t, err)
-		for r := range args {
-			args[r][p.Name] = parts[r]
-		}
-	}
+	require.NoError(t, interp.Complete(m, nil, m.Entry(), args))
 	return args
 }
 

@@ -80,17 +80,8 @@ func sameOnce(ctx context.Context, before, after *ir.Module, seed uint64, atol f
 	if err != nil {
 		return err
 	}
-	for _, p := range after.Entry().Params {
-		if !p.Source.PerRank {
-			continue
-		}
-		parts, err := interp.Weight(after, p, env, nil)
-		if err != nil {
-			return err
-		}
-		for r := range args {
-			args[r][p.Name] = parts[r]
-		}
+	if err := interp.Complete(after, env, before.Entry(), args); err != nil {
+		return err
 	}
 	got, err := interp.Run(ctx, after, after.Entry(), env, args, interp.Options{})
 	if err != nil {

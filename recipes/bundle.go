@@ -14,7 +14,7 @@ type Manifest struct {
 }
 
 // FormatVersion is the bundle format this code reads and writes.
-const FormatVersion = 4
+const FormatVersion = 5
 
 // Model is what the runtime must know of the architecture.
 type Model struct {

@@ -383,7 +383,7 @@ func TestReadBundleRefuses(t *testing.T) {
 		extra []string
 		want  []string
 	}{
-		{"another format", on("manifest", sub(`"format": 4`, `"format": 7, "new": 1`)), nil, []string{"format 7", "format 4", `quill "test"`}},
+		{"another format", on("manifest", sub(`"format": 5`, `"format": 7, "new": 1`)), nil, []string{"format 7", "format 5", `quill "test"`}},
 		{"an unknown manifest field", on("manifest", sub(`"quill"`, `"new": 1, "quill"`)), nil, []string{"manifest.json", `unknown field "new"`}},
 		{"an unknown weights field", on("bf16/weights", sub(`"ways"`, `"new": 1, "ways"`)), nil, []string{"bf16/weights.json", `unknown field "new"`}},
 		{"a plan of another version", on("bf16/plans/prefill", sub(planKind+"\x01", planKind+"\x02")), nil, []string{"bf16/plans/prefill-q=8,c=2.plan has encoding version 2, this quill reads encoding version 1"}},
@@ -499,7 +499,7 @@ func rebuild(t testing.TB, names []string, contents [][]byte, i int, data []byte
 // A bundle that an older quill wrote is refused by its format, whatever else it holds.
 func TestReadBundleOfAnOlderFormat(t *testing.T) {
 	_, err := ReadBundle("testdata/format-1.quill")
-	require.EqualError(t, err, "bundle testdata/format-1.quill: has format 1 (written by quill \"0.1.0\"), this quill reads format 4: compile the deployment again with this quill, or use the other one")
+	require.EqualError(t, err, "bundle testdata/format-1.quill: has format 1 (written by quill \"0.1.0\"), this quill reads format 5: compile the deployment again with this quill, or use the other one")
 }
 
 // So is one that a newer quill wrote, though its file may have another layout.

@@ -49,8 +49,13 @@ func (c *setCheck) weight(w *Weight, ranks int) error {
 	if _, ok := elems(w.Shape); !ok {
 		return fmt.Errorf("shape %s", shapeText(w.Shape))
 	}
-	if w.Tensor == "" {
+	switch {
+	case w.Tensor == "" && (len(w.Rows) > 0 || w.Plus != 0):
+		return errors.New("a constant has neither rows nor a summand")
+	case w.Tensor == "":
 		return w.checkConstant(ranks)
+	case w.Plus != 0 && !w.DType.IsFloat():
+		return fmt.Errorf("nothing can be added to a slot of %v", w.DType)
 	}
 	shape, ok := c.shapes[w.Tensor]
 	if !ok {

@@ -133,6 +133,11 @@ type Weight struct {
 	// Empty means as it is.
 	Reshape []int64 `json:"reshape,omitempty"`
 	Perm    []int   `json:"perm,omitempty"`
+	// Rows, if not empty, are the first and the last but one of axis 0 that are taken of
+	// that view.
+	Rows []int64 `json:"rows,omitempty"`
+	// Plus is added to every element, in f32 before the one rounding to DType.
+	Plus float64 `json:"plus,omitempty"`
 	// Rank r of tp takes part floor(r*Ways/tp) of Ways equal parts along Axis
 	// of the view. Ways 1 takes all of it.
 	Axis int `json:"axis,omitempty"`

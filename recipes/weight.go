@@ -61,7 +61,7 @@ func (w *Weight) Direct(t *safetensors.Tensor, rank, tp int) ([]byte, bool) {
 // LiesIn is what Direct finds of a tensor of which type and shape are known, but not
 // where its data begins.
 func (w *Weight) LiesIn(from dtype.Type, shape []int64, tp int) bool {
-	if w.Tensor == "" || w.Part > 0 || w.DType != from {
+	if w.Tensor == "" || w.Part > 0 || w.DType != from || w.Plus != 0 {
 		return false
 	}
 	v, err := w.view(shape, 0, tp)
@@ -104,6 +104,9 @@ func (w *Weight) view(shape []int64, rank, tp int) (view, error) {
 			v.dims[i], v.strides[i] = plain.dims[p], plain.strides[p]
 		}
 	}
+	if err := v.take(w.Rows); err != nil {
+		return view{}, err
+	}
 	if err := v.slice(w, rank, tp); err != nil {
 		return view{}, err
 	}
@@ -111,6 +114,19 @@ func (w *Weight) view(shape []int64, rank, tp int) (view, error) {
 		return view{}, fmt.Errorf("the part has shape %s, the slot %s", shapeText(v.dims), shapeText(w.Shape))
 	}
 	return v, nil
+}
+
+// take narrows v to some rows of axis 0.
+func (v *view) take(rows []int64) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	if len(rows) != 2 || len(v.dims) == 0 || rows[0] < 0 || rows[1] <= rows[0] || rows[1] > v.dims[0] {
+		return fmt.Errorf("rows %v of a view of shape %s", rows, shapeText(v.dims))
+	}
+	v.dims[0] = rows[1] - rows[0]
+	v.base += rows[0] * v.strides[0]
+	return nil
 }
 
 // slice narrows v to the rank's part.
@@ -125,7 +141,7 @@ func (v *view) slice(w *Weight, rank, tp int) error {
 		return fmt.Errorf("cannot cut axis %d of %s into %d parts", w.Axis, shapeText(v.dims), w.Ways)
 	}
 	v.dims[w.Axis] /= int64(w.Ways)
-	v.base = int64(rank*w.Ways/tp) * v.dims[w.Axis] * v.strides[w.Axis]
+	v.base += int64(rank*w.Ways/tp) * v.dims[w.Axis] * v.strides[w.Axis]
 	return nil
 }
 
@@ -171,12 +187,22 @@ func (v *view) merge() {
 	v.dims, v.strides = dims, strides
 }
 
-// moveRun fills dst with every stride-th element of src.
-func moveRun(dst []byte, to dtype.Type, src []byte, from dtype.Type, stride int64) {
+// moveRun fills dst with every stride-th element of src, plus a number.
+func moveRun(dst []byte, to dtype.Type, src []byte, from dtype.Type, stride int64, plus float32) {
 	le := binary.LittleEndian
 	size := int64(from.Size())
 	step := stride * size
 	switch {
+	case plus != 0:
+		for at := int64(0); len(dst) > 0; at += step {
+			v := plus + element(src[at:], from)
+			if to == dtype.F32 {
+				le.PutUint32(dst, math.Float32bits(v))
+			} else {
+				le.PutUint16(dst, dtype.ToBF16(v))
+			}
+			dst = dst[to.Size():]
+		}
 	case to == from && stride == 1:
 		copy(dst, src)
 	case to == from:
@@ -195,6 +221,14 @@ func moveRun(dst []byte, to dtype.Type, src []byte, from dtype.Type, stride int6
 			dst = dst[2:]
 		}
 	}
+}
+
+// element is the first one of src, a float.
+func element(src []byte, t dtype.Type) float32 {
+	if t == dtype.F32 {
+		return math.Float32frombits(binary.LittleEndian.Uint32(src))
+	}
+	return math.Float32frombits(uint32(binary.LittleEndian.Uint16(src)) << 16)
 }
 
 // constant is the element of a constant slot on one rank, in the low bytes.

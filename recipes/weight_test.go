@@ -15,7 +15,7 @@ import (
 )
 
 // naive evaluates a slot element by element, with the definition of each field
-// spelled out: unravel the output index, undo slice, perm and reshape, convert.
+// spelled out: unravel the output index, undo slice, rows, perm and reshape, convert.
 func naive(w *Weight, t *safetensors.Tensor, rank, tp int) []byte {
 	shape := t.Shape
 	if len(w.Reshape) > 0 {
@@ -40,6 +40,9 @@ func naive(w *Weight, t *safetensors.Tensor, rank, tp int) []byte {
 			part := int64(math.Floor(float64(rank) * float64(w.Ways) / float64(tp)))
 			index[w.Axis] += part * w.Shape[w.Axis]
 		}
+		if len(w.Rows) > 0 {
+			index[0] += w.Rows[0]
+		}
 		source := make([]int64, len(shape))
 		for a, p := range perm {
 			source[p] = index[a]
@@ -48,22 +51,25 @@ func naive(w *Weight, t *safetensors.Tensor, rank, tp int) []byte {
 		for a, d := range shape {
 			flat = flat*d + source[a]
 		}
-		out = append(out, convert(t, flat, w.DType)...)
+		out = append(out, convert(t, flat, w.DType, float32(w.Plus))...)
 	}
 	return out
 }
 
-func convert(t *safetensors.Tensor, i int64, to dtype.Type) []byte {
+func convert(t *safetensors.Tensor, i int64, to dtype.Type, plus float32) []byte {
 	le := binary.LittleEndian
 	var v float32
 	switch from, _ := t.Type(); {
-	case from == to: // keeps even the payload of a NaN
+	case plus == 0 && from == to: // keeps even the payload of a NaN
 		size := int64(to.Size())
 		return t.Data[size*i : size*i+size]
 	case from == dtype.BF16:
 		v = dtype.FromBF16(le.Uint16(t.Data[2*i:]))
 	default:
 		v = math.Float32frombits(le.Uint32(t.Data[4*i:]))
+	}
+	if plus != 0 { // −0 + 0 is 0
+		v += plus
 	}
 	if to == dtype.BF16 {
 		return le.AppendUint16(nil, dtype.ToBF16(v))
@@ -90,11 +96,6 @@ func TestFillWeightAgainstOracle(t *testing.T) {
 			source = w.Perm[w.Axis]
 		}
 		view[source] *= int64(w.Ways)
-		n, _ := elems(view)
-		shape := view
-		if rapid.Bool().Draw(t, "reshaped") {
-			w.Reshape, shape = view, []int64{n}
-		}
 		for i := range view {
 			from := i
 			if w.Perm != nil {
@@ -102,7 +103,21 @@ func TestFillWeightAgainstOracle(t *testing.T) {
 			}
 			w.Shape = append(w.Shape, view[from])
 		}
+		if rapid.Bool().Draw(t, "rows") {
+			from := 0
+			if w.Perm != nil {
+				from = w.Perm[0]
+			}
+			first := rapid.Int64Range(0, 3).Draw(t, "first")
+			w.Rows = []int64{first, first + view[from]}
+			view[from] += first + rapid.Int64Range(0, 2).Draw(t, "more")
+		}
 		w.Shape[w.Axis] /= int64(w.Ways)
+		n, _ := elems(view)
+		shape := view
+		if rapid.Bool().Draw(t, "reshaped") {
+			w.Reshape, shape = view, []int64{n}
+		}
 
 		in := rapid.SampledFrom([]string{"BF16", "F32", "I32"}).Draw(t, "from")
 		w.DType = rapid.SampledFrom([]dtype.Type{dtype.BF16, dtype.F32}).Draw(t, "to")
@@ -112,6 +127,9 @@ func TestFillWeightAgainstOracle(t *testing.T) {
 			size = 2
 		case "I32":
 			w.DType = dtype.I32
+		}
+		if w.DType.IsFloat() {
+			w.Plus = rapid.SampledFrom([]float64{0, 0, 1, -0.3}).Draw(t, "plus")
 		}
 		data := make([]byte, n*size)
 		seed := rapid.Uint64().Draw(t, "seed")
@@ -178,6 +196,28 @@ func TestFillWeightErrors(t *testing.T) {
 	half := x
 	half.DType = "F16"
 	require.ErrorContains(t, FillWeight(dst, &whole, &half, 0, 1), "cannot make f32 of F16")
+	for _, rows := range [][]int64{{1}, {-1, 1}, {1, 1}, {1, 3}} {
+		part := whole
+		part.Rows = rows
+		require.ErrorContains(t, FillWeight(dst, &part, &x, 0, 1), fmt.Sprintf("rows %v of a view of shape [2, 2]", rows))
+	}
+	x.DType, ints.Plus = "I32", 1
+	require.ErrorContains(t, FillWeight(dst, &ints, &x, 0, 1), "nothing can be added to a slot of i32")
+}
+
+// A part of a tensor lies in it as it is, unless something is added.
+func TestRowsLieInTheirTensor(t *testing.T) {
+	x := safetensors.FromF32("x", []int64{3, 2}, []float32{1, 2, 3, 4, 5, 6})
+	w := Weight{Tensor: "x", Rows: []int64{1, 3}, Ways: 1, DType: dtype.F32, Shape: []int64{2, 2}}
+	data, ok := w.Direct(&x, 0, 1)
+	require.True(t, ok)
+	require.Equal(t, x.Data[8:], data)
+	w.Plus = 1
+	_, ok = w.Direct(&x, 0, 1)
+	require.False(t, ok)
+	dst := make([]byte, 16)
+	require.NoError(t, FillWeight(dst, &w, &x, 0, 1))
+	require.Equal(t, safetensors.FromF32("x", []int64{2, 2}, []float32{4, 5, 6, 7}).Data, dst)
 }
 
 func BenchmarkFillWeight(b *testing.B) {

@@ -298,6 +298,12 @@ func weightTexts(ws []recipes.Weight) map[string]string {
 		if len(w.Reshape)+len(w.Perm) > 0 {
 			text += fmt.Sprintf(", as %s in order %v", shapeText(w.Reshape), w.Perm)
 		}
+		if len(w.Rows) > 0 {
+			text += fmt.Sprintf(", rows %v", w.Rows)
+		}
+		if w.Plus != 0 {
+			text += fmt.Sprintf(", plus %v", w.Plus)
+		}
 		if w.Part > 0 {
 			text += fmt.Sprintf(", part %d", w.Part)
 		}

@@ -107,17 +107,8 @@ func interpret(ctx context.Context, original, m *ir.Module, env map[string]int64
 				args[rank][name] = interp.FromI32([]int64{int64(len(ints))}, ints...)
 			}
 		}
-		for _, p := range m.Entry().Params {
-			if !p.Source.PerRank {
-				continue
-			}
-			parts, err := interp.Weight(m, p, env, nil)
-			if err != nil {
-				return nil, err
-			}
-			for rank := range args {
-				args[rank][p.Name] = parts[rank]
-			}
+		if err := interp.Complete(m, env, original.Entry(), args); err != nil {
+			return nil, err
 		}
 		out, err := interp.Run(ctx, m, m.Entry(), env, args, interp.Options{})
 		if err != nil {

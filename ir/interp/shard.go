@@ -2,9 +2,11 @@ package interp
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 
 	"quill/ir"
+	"quill/recipes/dtype"
 )
 
 // Shard gives each of tp ranks its part of a whole value: the same for all if
@@ -102,7 +104,10 @@ func weight(m *ir.Module, p *ir.Param, base map[string]int64, whole *Tensor) ([]
 	if whole == nil {
 		return nil, fmt.Errorf("there is no tensor %q", src.Tensor)
 	}
-	if whole, err = view(Cast(whole, t.DType), src); err != nil {
+	if whole, err = view(whole, src); err != nil {
+		return nil, err
+	}
+	if whole, err = part(whole, src, t.DType); err != nil {
 		return nil, err
 	}
 	parts, err := Shard(whole, t.Dist, m.TP)
@@ -134,4 +139,66 @@ func view(x *Tensor, src ir.Source) (*Tensor, error) {
 		return nil, fmt.Errorf("%v does not permute the axes of shape %v", src.Perm, x.Shape)
 	}
 	return permute(x, src.Perm), nil
+}
+
+// part takes the rows of a view that a source wants and adds what it adds.
+func part(x *Tensor, src ir.Source, t dtype.Type) (*Tensor, error) {
+	if len(src.Rows) == 2 {
+		if len(x.Shape) == 0 {
+			return nil, fmt.Errorf("a tensor without axes has no rows")
+		}
+		var err error
+		if x, err = cut(x, 0, src.Rows[0], src.Rows[1]); err != nil {
+			return nil, err
+		}
+	}
+	if src.Plus != 0 {
+		sum := Zeros(dtype.F32, x.Shape...)
+		for i, v := range Cast(x, dtype.F32).F {
+			sum.F[i] = v + float32(src.Plus)
+		}
+		x = sum
+	}
+	return Cast(x, t), nil
+}
+
+// Complete adds to the args of all ranks the weights of a module's entry that passes have
+// given it: constants, and parts of tensors of which a parameter of the original has all.
+func Complete(m *ir.Module, base map[string]int64, original *ir.Func, args []map[string]*Tensor) error {
+	for _, p := range m.Entry().Params {
+		parts := make([]*Tensor, len(args))
+		switch whole := viewOf(original, p); {
+		case p.Source.PerRank:
+			var err error
+			if parts, err = Weight(m, p, base, nil); err != nil {
+				return err
+			}
+		case args[0][p.Name] != nil || whole == nil:
+			continue
+		default:
+			for r := range args {
+				var err error
+				if parts[r], err = part(args[r][whole.Name], p.Source, p.Value.Type.DType); err != nil {
+					return fmt.Errorf("weight %%%s: %w", p.Name, err)
+				}
+			}
+		}
+		for r := range args {
+			args[r][p.Name] = parts[r]
+		}
+	}
+	return nil
+}
+
+// viewOf is the parameter of a function that is a tensor in the view of which a weight is
+// a part, cut into shards as that is; nil if there is none.
+func viewOf(f *ir.Func, p *ir.Param) *ir.Param {
+	whole := p.Source
+	whole.Rows, whole.Plus = nil, 0
+	for _, q := range f.Params {
+		if q.Source.Tensor != "" && reflect.DeepEqual(q.Source, whole) && q.Value.Type.Dist == p.Value.Type.Dist {
+			return q
+		}
+	}
+	return nil
 }
