@@ -124,8 +124,9 @@ type Source struct {
 	// Rows, if not empty, are the first and the last but one of axis 0 that are taken of
 	// that view.
 	Rows []int64
-	// Plus is added to every element, in f32 before the one rounding to the weight's type.
-	Plus float64
+	// Times, if not 0, multiplies every element, and then Plus is added, each in f32 and
+	// rounded to the weight's type, which the elements have before.
+	Times, Plus float64
 	// PerRank makes a constant instead: Fill + rank·Step.
 	PerRank    bool
 	Fill, Step float64
@@ -136,7 +137,7 @@ func (s *Source) IsZero() bool { return s.Tensor == "" && !s.PerRank }
 
 // viewed reports whether the tensor is not taken as it is.
 func (s *Source) viewed() bool {
-	return len(s.Reshape) > 0 || len(s.Perm) > 0 || len(s.Rows) > 0 || s.Plus != 0
+	return len(s.Reshape) > 0 || len(s.Perm) > 0 || len(s.Rows) > 0 || s.Times != 0 || s.Plus != 0
 }
 
 // Result declares a function result.

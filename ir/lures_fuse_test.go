@@ -83,6 +83,38 @@ func lureElementwise(b *ir.Builder, m *ir.Module, vals []*ir.Value, choose func(
 	}
 }
 
+// lureWeights builds what a loader can compute of a weight, and what it cannot.
+func lureWeights(b *ir.Builder, m *ir.Module, vals []*ir.Value, choose func(int) int) {
+	t := []dtype.Type{dtype.F32, dtype.BF16}[choose(2)]
+	w := ir.T(t, ir.D(4), ir.D(3))
+	if choose(2) == 0 {
+		w = w.With(ir.Shard(choose(2), m.TP))
+	}
+	x := fresh(b, m, ir.Weight, w)
+	for range 1 + choose(4) {
+		n := b.Reshape(b.Const([]float64{1, -0.3, 8, 0, 3e38}[choose(5)], t), []ir.Dim{ir.D(1), ir.D(1)})
+		switch choose(5) {
+		case 0:
+			if rows, _ := x.Type.Shape[0].Const(); rows > 1 && (x.Type.Dist.Kind != ir.Sharded || x.Type.Dist.Axis == 1) {
+				first := int64(choose(int(rows)))
+				x = b.Slice(x, 0, ir.D(first), ir.D(rows-int64(choose(int(rows-first)))))
+			}
+		case 1:
+			x = b.Mul(x, n)
+		case 2:
+			x = b.Add(n, x)
+		case 3:
+			x = b.Add(x, x)
+		default:
+			x = b.Mul(x, x)
+		}
+		if choose(3) == 0 {
+			b.Silu(x)
+		}
+	}
+	b.Silu(x)
+}
+
 // lureExperts builds a router with routed and shared experts, odd in one way or none.
 func lureExperts(b *ir.Builder, m *ir.Module, _ []*ir.Value, choose func(int) int) {
 	f32, q := dtype.F32, ir.SymDim("q")

@@ -40,6 +40,7 @@ var lures = map[string]ir.Lure{
 			b.Add(b.Silu(x), x)
 		}
 	},
+	"fold-weights":       lureWeights,
 	"join-experts":       lureExperts,
 	"hoist-conv-history": lureConv,
 	"fuse-elementwise":   lureElementwise,

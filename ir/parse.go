@@ -201,10 +201,12 @@ func (r *resolver) param(f *Func, sc *scope, a *astParam) {
 			p.Source.Perm = r.ints(at)
 		case "rows":
 			p.Source.Rows = r.ints(at)
+		case "times":
+			p.Source.Times = r.number(at)
 		case "plus":
 			p.Source.Plus = r.number(at)
 		default:
-			r.errorf("V05", at.Pos, "a weight has no attribute %s", at.Name).Help = "its attributes are reshape, perm, rows and plus"
+			r.errorf("V05", at.Pos, "a weight has no attribute %s", at.Name).Help = "its attributes are reshape, perm, rows, times and plus"
 		}
 	}
 	if a.Fill != nil {

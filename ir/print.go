@@ -195,6 +195,9 @@ func (p *printer) param(prm *Param) {
 	if len(s.Rows) > 0 {
 		attrs = append(attrs, "rows = "+intsString(s.Rows))
 	}
+	if s.Times != 0 {
+		attrs = append(attrs, "times = "+formatFloat(s.Times))
+	}
 	if s.Plus != 0 {
 		attrs = append(attrs, "plus = "+formatFloat(s.Plus))
 	}

@@ -293,8 +293,8 @@ func (v *verifier) sourceProblem(s *Source, t Type) string {
 		return "there is no tensor to view"
 	case s.Reshape != nil && len(s.Reshape) == 0 || s.Perm != nil && len(s.Perm) == 0 || s.Rows != nil && len(s.Rows) == 0:
 		return "the view of the tensor is empty; leave it out"
-	case s.Plus != 0 && !t.DType.IsFloat():
-		return fmt.Sprintf("nothing can be added to a weight of type %s", t.DType)
+	case (s.Times != 0 || s.Plus != 0) && !t.DType.IsFloat():
+		return fmt.Sprintf("times and plus are for floats, not for %s", t.DType)
 	}
 	want := t.global().Shape
 	view, msg := s.view(len(want))

@@ -443,7 +443,7 @@ func (l *layout) add(p *ir.Param, g *group) (*place, error) {
 func weightOf(p *ir.Param) recipes.Weight {
 	t := p.Value.Type
 	w := recipes.Weight{
-		Tensor: p.Source.Tensor, Reshape: p.Source.Reshape, Rows: p.Source.Rows, Plus: p.Source.Plus, Axis: t.Dist.Axis, Ways: max(t.Dist.Ways, 1),
+		Tensor: p.Source.Tensor, Reshape: p.Source.Reshape, Rows: p.Source.Rows, Times: p.Source.Times, Plus: p.Source.Plus, Axis: t.Dist.Axis, Ways: max(t.Dist.Ways, 1),
 		DType: t.DType, Fill: p.Source.Fill, Step: p.Source.Step,
 	}
 	if p.Source.PerRank {

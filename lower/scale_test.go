@@ -89,8 +89,8 @@ func TestDecodeOfOneStream(t *testing.T) {
 func TestNodesOfDecode(t *testing.T) {
 	t.Parallel()
 	for moe, most := range map[string]struct{ compute, merged, ofLayer int }{
-		passes.FusedExperts:    {1910, 1355, 39},
-		passes.GatheredExperts: {2190, 1555, 46},
+		passes.FusedExperts:    {1870, 1315, 38},
+		passes.GatheredExperts: {2150, 1515, 45},
 	} {
 		b := compileDeepAs(t, 42, moe, func(b recipes.Bucket) bool { return b.Phase == recipes.Decode && b.Seqs == 1 })
 		for i := range b.Sets[0].Plans {

@@ -1,7 +1,6 @@
 package passes
 
 import (
-	"reflect"
 	"slices"
 
 	"quill/ir"
@@ -33,42 +32,53 @@ import (
 // After:
 //
 //	%0 = conv_reads %from, %s, %t : bf16[2, 1, 3, 8] loc("conv.history")
-//	%1 = concat %w.old, %u.old {axis = 0} : f32[6, 8] loc("conv.history")
-//	%2 = reshape %1 {shape = [2, 1, 3, 8]} : f32[2, 1, 3, 8] loc("conv.history")
-//	%3 = cast %0 {dtype = f32} : f32[2, 1, 3, 8] loc("conv.history")
-//	%4 = mul %3, %2 : f32[2, 1, 3, 8] loc("conv.history")
-//	%5 = reduce_sum %4 {axis = 2} : f32[2, 1, 1, 8] loc("conv.history")
-//	%6 = slice %5 {axis = 0, start = 0, stop = 1} : f32[1, 1, 1, 8] loc("conv.history")
-//	%7 = reshape %6 {shape = [1, 8]} : f32[1, 8] loc("conv.history")
-//	%8 = slice %5 {axis = 0, start = 1, stop = 2} : f32[1, 1, 1, 8] loc("conv.history")
-//	%9 = reshape %8 {shape = [1, 1, 8]} : f32[1, 1, 8] loc("conv.history")
-//	%10 = cast %x {dtype = f32} : f32[1, 8]
-//	%11 = mul %10, %w.new : f32[1, 8]
-//	%12 = add %7, %11 : f32[1, 8]
-//	%13 = cast %12 {dtype = bf16} : bf16[1, 8]
-//	%14 = reshape %13 {shape = [1, 1, 8]} : bf16[1, 1, 8]
-//	%15 = silu %14 : bf16[1, 1, 8]
-//	%16 = reshape %15 {shape = [1, 8]} : bf16[1, 8]
-//	%17 = reshape %16 {shape = [1, 1, 8]} : bf16[1, 1, 8]
-//	%18 = cast %17 {dtype = f32} : f32[1, 1, 8]
-//	%19 = reshape %u.new {shape = [1, 1, 8]} : f32[1, 1, 8]
-//	%20 = mul %18, %19 : f32[1, 1, 8]
-//	%21 = add %9, %20 : f32[1, 1, 8]
-//	%22 = cast %21 {dtype = bf16} : bf16[1, 1, 8]
+//	%1 = slice %w {axis = 0, start = 0, stop = 3} : f32[3, 8] loc("conv.history")
+//	%2 = slice %u {axis = 0, start = 0, stop = 3} : f32[3, 8] loc("conv.history")
+//	%3 = concat %1, %2 {axis = 0} : f32[6, 8] loc("conv.history")
+//	%4 = reshape %3 {shape = [2, 1, 3, 8]} : f32[2, 1, 3, 8] loc("conv.history")
+//	%5 = cast %0 {dtype = f32} : f32[2, 1, 3, 8] loc("conv.history")
+//	%6 = mul %5, %4 : f32[2, 1, 3, 8] loc("conv.history")
+//	%7 = reduce_sum %6 {axis = 2} : f32[2, 1, 1, 8] loc("conv.history")
+//	%8 = slice %7 {axis = 0, start = 0, stop = 1} : f32[1, 1, 1, 8] loc("conv.history")
+//	%9 = reshape %8 {shape = [1, 8]} : f32[1, 8] loc("conv.history")
+//	%10 = slice %7 {axis = 0, start = 1, stop = 2} : f32[1, 1, 1, 8] loc("conv.history")
+//	%11 = reshape %10 {shape = [1, 1, 8]} : f32[1, 1, 8] loc("conv.history")
+//	%12 = cast %x {dtype = f32} : f32[1, 8]
+//	%13 = const 1 {dtype = f32} : f32[1]
+//	%14 = reshape %13 {shape = [1, 1]} : f32[1, 1]
+//	%15 = slice %w {axis = 0, start = 3, stop = 4} : f32[1, 8]
+//	%16 = add %15, %14 : f32[1, 8]
+//	%17 = mul %12, %16 : f32[1, 8]
+//	%18 = add %9, %17 : f32[1, 8]
+//	%19 = cast %18 {dtype = bf16} : bf16[1, 8]
+//	%20 = reshape %19 {shape = [1, 1, 8]} : bf16[1, 1, 8]
+//	%21 = silu %20 : bf16[1, 1, 8]
+//	%22 = reshape %21 {shape = [1, 8]} : bf16[1, 8]
 //	%23 = reshape %22 {shape = [1, 1, 8]} : bf16[1, 1, 8]
-//	%24 = reshape %10 {shape = [1, 1, 1, 8]} : f32[1, 1, 1, 8] loc("conv.history")
-//	%25 = reshape %18 {shape = [1, 1, 1, 8]} : f32[1, 1, 1, 8] loc("conv.history")
-//	%26 = concat %24, %25 {axis = 0} : f32[2, 1, 1, 8] loc("conv.history")
-//	%27 = cast %26 {dtype = bf16} : bf16[2, 1, 1, 8] loc("conv.history")
-//	%28 = reshape %27 {shape = [2, 1, 1, 8]} : bf16[2, 1, 1, 8] loc("conv.history")
-//	%29 = slice %0 {axis = 2, start = 1, stop = 3} : bf16[2, 1, 2, 8] loc("conv.history")
-//	%30 = concat %29, %28 {axis = 2} : bf16[2, 1, 3, 8] loc("conv.history")
-//	%31, %32 = conv_writes %to, %30, %s, %t : bf16[9, 3, 8], bf16[9, 3, 8] loc("conv.history")
+//	%24 = cast %23 {dtype = f32} : f32[1, 1, 8]
+//	%25 = const 1 {dtype = f32} : f32[1]
+//	%26 = reshape %25 {shape = [1, 1]} : f32[1, 1]
+//	%27 = slice %u {axis = 0, start = 3, stop = 4} : f32[1, 8]
+//	%28 = add %27, %26 : f32[1, 8]
+//	%29 = reshape %28 {shape = [1, 1, 8]} : f32[1, 1, 8]
+//	%30 = mul %24, %29 : f32[1, 1, 8]
+//	%31 = add %11, %30 : f32[1, 1, 8]
+//	%32 = cast %31 {dtype = bf16} : bf16[1, 1, 8]
+//	%33 = reshape %32 {shape = [1, 1, 8]} : bf16[1, 1, 8]
+//	%34 = reshape %12 {shape = [1, 1, 1, 8]} : f32[1, 1, 1, 8] loc("conv.history")
+//	%35 = reshape %24 {shape = [1, 1, 1, 8]} : f32[1, 1, 1, 8] loc("conv.history")
+//	%36 = concat %34, %35 {axis = 0} : f32[2, 1, 1, 8] loc("conv.history")
+//	%37 = cast %36 {dtype = bf16} : bf16[2, 1, 1, 8] loc("conv.history")
+//	%38 = reshape %37 {shape = [2, 1, 1, 8]} : bf16[2, 1, 1, 8] loc("conv.history")
+//	%39 = slice %0 {axis = 2, start = 1, stop = 3} : bf16[2, 1, 2, 8] loc("conv.history")
+//	%40 = concat %39, %38 {axis = 2} : bf16[2, 1, 3, 8] loc("conv.history")
+//	%41, %42 = conv_writes %to, %40, %s, %t : bf16[9, 3, 8], bf16[9, 3, 8] loc("conv.history")
 //
 // The sum of the products with a row's three predecessors does not need the row. States
 // of all layers lie behind each other (lower/runs.go), so reading them is one gather
 // and writing them one copy of rows; their rows stay in the arena in between. A layer is
-// left with y = sum + (1 + tap) · x, since the row is its own residual; 1 + tap is a weight.
+// left with y = sum + (1 + tap) · x, since the row is its own residual; fold-weights makes
+// a weight of 1 + tap, and of the other taps.
 // New rows cross segments in f32 and are rounded together at the end, to the same bits:
 // fuse-elementwise then leaves no rounding in a layer of those that were f32 before, and
 // the others lie as far from layer to layer as sums do (lower/stripes.go). What
@@ -77,8 +87,7 @@ import (
 //
 // It does not fire where an update keeps something else than the newest rows, as in
 // prefill, where a chunk has many; where history or state have other readers, before the
-// update or after it; where taps are no whole tensor of the checkpoint; and on one
-// convolution alone. One layer's of keys and values are two. States that together have more
+// update or after it; and on one convolution alone. One layer's of keys and values are two. States that together have more
 // than 2³¹−1 elements, which is as many as a tensor may have, are taken in several groups.
 var hoistConvPass = Pass{
 	Name:     "hoist-conv-history",
@@ -94,10 +103,7 @@ func hoistConv(c *Context, m *ir.Module) (changed bool, err error) {
 		return false, nil
 	}
 	for _, f := range m.Funcs {
-		h := convHoister{ctx: c, mod: m, fn: f, params: map[string]*ir.Param{}, uses: ir.NewUses(f), gone: map[*ir.Op]bool{}, now: map[*ir.Value]*ir.Value{}, before: map[*ir.Op][]*ir.Op{}}
-		for _, p := range f.Params {
-			h.params[p.Name] = p
-		}
+		h := convHoister{ctx: c, mod: m, fn: f, uses: ir.NewUses(f), gone: map[*ir.Op]bool{}, now: map[*ir.Value]*ir.Value{}, before: map[*ir.Op][]*ir.Op{}}
 		for _, g := range h.groups() {
 			if len(g)*len(g[0].convs) > 1 && c.Rewrite() {
 				h.hoist(g)
@@ -136,12 +142,11 @@ func (l *lane) whole() bool {
 }
 
 type convHoister struct {
-	ctx    *Context
-	mod    *ir.Module
-	fn     *ir.Func
-	params map[string]*ir.Param // by name
-	uses   *ir.Uses
-	gone   map[*ir.Op]bool
+	ctx  *Context
+	mod  *ir.Module
+	fn   *ir.Func
+	uses *ir.Uses
+	gone map[*ir.Op]bool
 	// now is what stands for the result of a convolution, which may be the row of
 	// another one.
 	now map[*ir.Value]*ir.Value
@@ -231,7 +236,7 @@ func (h *convHoister) match(o *ir.Op) (c conv, ok bool) {
 	}
 	c = conv{apply: o, state: read.Args[0], taps: o.Args[1], from: read.Args[1]}
 	c.x, c.part = newRow(row)
-	if c.state.Param == nil || !partible(c.taps) || c.from.Param == nil {
+	if c.state.Param == nil || c.taps.Param == nil || c.taps.Param.Kind != ir.Weight || c.from.Param == nil {
 		return c, false
 	}
 	for _, u := range h.uses.Of(window) {
@@ -245,21 +250,6 @@ func (h *convHoister) match(o *ir.Op) (c conv, ok bool) {
 		}
 	}
 	return c, c.write != nil && c.write.Args[0] == c.state && c.to.Param != nil && h.uses.Count(c.state) == 2 && h.leaves(c.write.Results[0])
-}
-
-// partible reports whether rows of taps can be weights of their own: they are a tensor of
-// the checkpoint, of a known number of rows of which each rank has all.
-func partible(taps *ir.Value) bool {
-	if taps.Param == nil || taps.Param.Source.Tensor == "" || len(taps.Param.Source.Rows) > 0 || taps.Param.Source.Plus != 0 {
-		return false
-	}
-	return rowsOf(taps) > 1 && (taps.Type.Dist.Kind == ir.Replicated || taps.Type.Dist.Axis != 0)
-}
-
-// rowsOf is the number of taps of a convolution, 0 where it is unknown.
-func rowsOf(taps *ir.Value) int64 {
-	n, _ := taps.Type.Shape[0].Const()
-	return n
 }
 
 // leaves reports whether no op reads a value: it is a result, or nothing.
@@ -282,7 +272,7 @@ func (h *convHoister) hoist(g []lane) {
 	loc := ir.Loc{Layer: -1, Op: "conv.history"} // no layer's; what it takes is declared by this name
 	start, startOps := h.builder(loc)
 	end, endOps := h.builder(loc)
-	s := h.sums(start, g)
+	s := newConvSums(start, g)
 	var newest []*ir.Value // [1, S, P, C] of each lane
 	for i, l := range g {
 		if v := h.now[l.x]; v != nil {
@@ -312,51 +302,38 @@ func (h *convHoister) hoist(g []lane) {
 // convSums are what the convolutions of a group make of their history, and what is kept
 // of that.
 type convSums struct {
-	lanes, parts, taps int64
-	rows, channels     ir.Dim
-	states             []*ir.Value
-	history            *ir.Value // [lanes·parts, S, K−1, C]
-	sums               *ir.Value // f32 [lanes, S, parts, C], or [lanes, S, 1, C]
+	lanes, parts         int64
+	rows, channels, taps ir.Dim
+	states               []*ir.Value
+	history              *ir.Value // [lanes·parts, S, K−1, C]
+	sums                 *ir.Value // f32 [lanes, S, parts, C], or [lanes, S, 1, C]
 }
 
-// sums builds what a group makes of its history.
-func (h *convHoister) sums(b *ir.Builder, g []lane) *convSums {
+func newConvSums(b *ir.Builder, g []lane) *convSums {
 	first, one := g[0].convs[0], ir.D(1)
 	s := &convSums{
-		lanes: int64(len(g)), parts: int64(len(g[0].convs)), taps: rowsOf(first.taps),
-		rows: g[0].x.Type.Shape[0], channels: first.taps.Type.Shape[1],
+		lanes: int64(len(g)), parts: int64(len(g[0].convs)),
+		rows: g[0].x.Type.Shape[0], channels: first.taps.Type.Shape[1], taps: first.taps.Type.Shape[0],
 	}
-	var weights []*ir.Value
 	for _, l := range g {
 		for _, c := range l.convs {
-			s.states, weights = append(s.states, c.state), append(weights, h.weight(c.taps, "old", 0, s.taps-1, 0))
+			s.states = append(s.states, c.state)
 		}
 	}
 	s.history = b.ConvReads(first.from, s.states...)
-	taps := b.ReshapeShard(b.Concat(0, weights...), 3, ir.D(s.lanes*s.parts), one, ir.D(s.taps-1), s.channels)
+	old := s.taps.Sub(one)
+	var weights []*ir.Value
+	for _, l := range g {
+		for _, c := range l.convs {
+			weights = append(weights, b.Slice(c.taps, 0, ir.D(0), old))
+		}
+	}
+	taps := b.ReshapeShard(b.Concat(0, weights...), 3, ir.D(s.lanes*s.parts), one, old, s.channels)
 	s.sums = b.ReduceSum(b.Mul(b.CastTo(s.history, dtype.F32), taps), 2)
 	if s.parts > 1 {
 		s.sums = b.Transpose(b.ReshapeShard(s.sums, 3, ir.D(s.lanes), ir.D(s.parts), s.rows, s.channels), []int64{0, 2, 1, 3})
 	}
 	return s
-}
-
-// weight is rows of taps [K, C], from first to before stop, as a weight by itself, plus a
-// number. Convolutions that share their taps share it.
-func (h *convHoister) weight(taps *ir.Value, what string, first, stop int64, plus float64) *ir.Value {
-	t, src := taps.Type, taps.Param.Source
-	t.Shape = []ir.Dim{ir.D(stop - first), t.Shape[1]}
-	src.Rows, src.Plus = []int64{first, stop}, plus
-	name := taps.Param.Name + "." + what
-	for ; h.params[name] != nil; name += "_" {
-		if p := h.params[name]; reflect.DeepEqual(p.Source, src) && p.Value.Type.Equal(t) {
-			return p.Value
-		}
-	}
-	p := &ir.Param{Name: name, Kind: ir.Weight, Source: src}
-	p.Value = &ir.Value{Type: t, Param: p}
-	h.params[name], h.fn.Params = p, append(h.fn.Params, p)
-	return p.Value
 }
 
 // of is the sum over the history of lane i, in the shape of its newest row.
@@ -371,10 +348,10 @@ func (s *convSums) kept(b *ir.Builder, newest []*ir.Value) *ir.Value {
 		x = b.Transpose(x, []int64{0, 2, 1, 3})
 	}
 	x = b.ReshapeShard(x, 3, ir.D(s.lanes*s.parts), s.rows, one, s.channels)
-	if s.taps == 2 { // the newest row is all that there is
+	if s.taps.Is(2) { // the newest row is all that there is
 		return x
 	}
-	return b.Concat(2, b.Slice(s.history, 2, one, ir.D(s.taps-1)), x)
+	return b.Concat(2, b.Slice(s.history, 2, one, s.taps.Sub(one)), x)
 }
 
 // apply builds what is left of a lane's convolutions, given the sum over its history:
@@ -383,7 +360,7 @@ func (h *convHoister) apply(l lane, sum *ir.Value) *ir.Value {
 	first := l.convs[0]
 	b, made := h.builder(first.apply.Loc)
 	x := b.CastTo(l.x, dtype.F32)
-	y := b.CastTo(b.Add(sum, b.Mul(x, h.factor(b, l))), l.x.Type.DType)
+	y := b.CastTo(b.Add(sum, b.Mul(x, factor(b, l))), l.x.Type.DType)
 	results := make([]*ir.Value, len(l.convs))
 	for k, c := range l.convs {
 		part := y
@@ -402,20 +379,22 @@ func (h *convHoister) apply(l lane, sum *ir.Value) *ir.Value {
 }
 
 // factor is 1 + tap for the newest rows of a lane: f32 [1, C], or [1, P, C] for P parts.
-func (h *convHoister) factor(b *ir.Builder, l lane) *ir.Value {
+func factor(b *ir.Builder, l lane) *ir.Value {
+	one := ir.D(1)
+	ones := b.Reshape(b.Const(1, dtype.F32), []ir.Dim{one, one})
 	var list []*ir.Value
 	for _, c := range l.convs {
-		k := rowsOf(c.taps)
-		list = append(list, h.weight(c.taps, "new", k-1, k, 1))
+		k := c.taps.Type.Shape[0]
+		list = append(list, b.Add(b.Slice(c.taps, 0, k.Sub(one), k), ones))
+	}
+	if l.x.Type.Rank() == 2 {
+		return list[0]
 	}
 	f := list[0]
 	if len(list) > 1 {
 		f = b.Concat(0, list...)
 	}
-	if l.x.Type.Rank() == 2 {
-		return f
-	}
-	return b.ReshapeShard(f, 2, ir.D(1), ir.D(int64(len(list))), f.Type.Shape[1])
+	return b.ReshapeShard(f, 2, one, ir.D(int64(len(list))), f.Type.Shape[1])
 }
 
 func (h *convHoister) builder(at ir.Loc) (*ir.Builder, *ir.Func) {

@@ -144,6 +144,10 @@ func @f(
 ) -> (state s: bf16[9, 3, 8], state t: bf16[9, 3, 8], output y: bf16[1, 1, 8]) {
 `, `  return %5, %13, %11
 }`},
+	"fold-weights": {`module @example {level = model, tp = 1}
+func @f(input %x: f32[2, 8], weight %w: f32[4, 8] = "w") -> (output y: f32[2, 8]) {
+`, `  return %4
+}`},
 	"fuse-elementwise": {`module @example {level = model, tp = 1}
 func @f(input %x: f32[4, 8], input %y: f32[4, 8], input %z: f32[4, 6], input %i: i32[4, 2]) -> (output a: f32[4, 8], output b: f32[4, 2]) {
 `, `  return %2, %5

@@ -72,6 +72,9 @@ type rewriter struct {
 	queued  map[*ir.Op]bool
 	edits   int
 	refused bool // by the rewrite limit
+
+	params  map[string]*ir.Param // by name, and what was made by type and source, once a weight is made
+	weights []*ir.Param          // that were made
 }
 
 func newRewriter(c *Context, m *ir.Module, f *ir.Func) *rewriter {
@@ -218,6 +221,11 @@ func (r *rewriter) used(o *ir.Op) bool {
 func (r *rewriter) commit() (changed bool) {
 	if r.edits == 0 {
 		return false
+	}
+	for _, p := range r.weights {
+		if r.uses.Count(p.Value) > 0 {
+			r.fn.Params = append(r.fn.Params, p)
+		}
 	}
 	list := make([]*ir.Op, 0, len(r.fn.Ops))
 	var add func(o *ir.Op)

@@ -24,6 +24,7 @@ func Passes() Table {
 		fuseRelBiasPass,
 		bandSplitPass,
 		hoistConvPass,
+		foldWeightsPass,
 		fuseElementwisePass,
 		hoistPass,
 		csePass,
@@ -44,7 +45,7 @@ func Passes() Table {
 // dce removes what all of them have left unused, so that no segment computes it.
 // Sizes that are known only in a bucket make more reshapes and slices do nothing,
 // and more ops equal.
-const pipeline = "collapse-reduces,join-experts,split-experts,fuse-qkvr,local-window,fold,fuse-rel-bias,band-split,hoist-conv-history,fuse-elementwise,canonicalize,hoist-step-invariant,cse,dce," +
+const pipeline = "collapse-reduces,join-experts,split-experts,fuse-qkvr,local-window,fold,fuse-rel-bias,band-split,hoist-conv-history,fold-weights,fuse-elementwise,canonicalize,hoist-step-invariant,cse,dce," +
 	outline + ",sub-block,expand-moe,canonicalize,cse,dce"
 
 // Default is the pipeline that compiling runs unless told otherwise.

@@ -50,12 +50,12 @@ func (c *setCheck) weight(w *Weight, ranks int) error {
 		return fmt.Errorf("shape %s", shapeText(w.Shape))
 	}
 	switch {
-	case w.Tensor == "" && (len(w.Rows) > 0 || w.Plus != 0):
-		return errors.New("a constant has neither rows nor a summand")
+	case w.Tensor == "" && (len(w.Rows) > 0 || w.computed()):
+		return errors.New("rows, times and plus are of a tensor, not of a constant")
 	case w.Tensor == "":
 		return w.checkConstant(ranks)
-	case w.Plus != 0 && !w.DType.IsFloat():
-		return fmt.Errorf("nothing can be added to a slot of %v", w.DType)
+	case w.computed() && !w.DType.IsFloat():
+		return fmt.Errorf("times and plus are for floats, not for %v", w.DType)
 	}
 	shape, ok := c.shapes[w.Tensor]
 	if !ok {

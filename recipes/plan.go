@@ -136,8 +136,10 @@ type Weight struct {
 	// Rows, if not empty, are the first and the last but one of axis 0 that are taken of
 	// that view.
 	Rows []int64 `json:"rows,omitempty"`
-	// Plus is added to every element, in f32 before the one rounding to DType.
-	Plus float64 `json:"plus,omitempty"`
+	// Times, if not 0, multiplies every element, and then Plus is added, each in f32 and
+	// rounded to DType, which the elements have before.
+	Times float64 `json:"times,omitempty"`
+	Plus  float64 `json:"plus,omitempty"`
 	// Rank r of tp takes part floor(r*Ways/tp) of Ways equal parts along Axis
 	// of the view. Ways 1 takes all of it.
 	Axis int `json:"axis,omitempty"`

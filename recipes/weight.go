@@ -61,7 +61,7 @@ func (w *Weight) Direct(t *safetensors.Tensor, rank, tp int) ([]byte, bool) {
 // LiesIn is what Direct finds of a tensor of which type and shape are known, but not
 // where its data begins.
 func (w *Weight) LiesIn(from dtype.Type, shape []int64, tp int) bool {
-	if w.Tensor == "" || w.Part > 0 || w.DType != from || w.Plus != 0 {
+	if w.Tensor == "" || w.Part > 0 || w.DType != from || w.computed() {
 		return false
 	}
 	v, err := w.view(shape, 0, tp)
@@ -115,6 +115,9 @@ func (w *Weight) view(shape []int64, rank, tp int) (view, error) {
 	}
 	return v, nil
 }
+
+// computed reports whether the slot has other numbers than the tensor.
+func (w *Weight) computed() bool { return w.Times != 0 || w.Plus != 0 }
 
 // take narrows v to some rows of axis 0.
 func (v *view) take(rows []int64) error {
@@ -187,22 +190,12 @@ func (v *view) merge() {
 	v.dims, v.strides = dims, strides
 }
 
-// moveRun fills dst with every stride-th element of src, plus a number.
-func moveRun(dst []byte, to dtype.Type, src []byte, from dtype.Type, stride int64, plus float32) {
+// moveRun fills dst with every stride-th element of src.
+func moveRun(dst []byte, to dtype.Type, src []byte, from dtype.Type, stride int64) {
 	le := binary.LittleEndian
 	size := int64(from.Size())
 	step := stride * size
 	switch {
-	case plus != 0:
-		for at := int64(0); len(dst) > 0; at += step {
-			v := plus + element(src[at:], from)
-			if to == dtype.F32 {
-				le.PutUint32(dst, math.Float32bits(v))
-			} else {
-				le.PutUint16(dst, dtype.ToBF16(v))
-			}
-			dst = dst[to.Size():]
-		}
 	case to == from && stride == 1:
 		copy(dst, src)
 	case to == from:
@@ -223,12 +216,36 @@ func moveRun(dst []byte, to dtype.Type, src []byte, from dtype.Type, stride int6
 	}
 }
 
-// element is the first one of src, a float.
-func element(src []byte, t dtype.Type) float32 {
-	if t == dtype.F32 {
-		return math.Float32frombits(binary.LittleEndian.Uint32(src))
+// compute does with the elements of dst what w says.
+func (w *Weight) compute(dst []byte) {
+	le := binary.LittleEndian
+	size := w.DType.Size()
+	for ; len(dst) > 0; dst = dst[size:] {
+		var v float32
+		if w.DType == dtype.F32 {
+			v = math.Float32frombits(le.Uint32(dst))
+		} else {
+			v = dtype.FromBF16(le.Uint16(dst))
+		}
+		if w.Times != 0 {
+			v = w.round(v * float32(w.Times))
+		}
+		if w.Plus != 0 {
+			v = w.round(v + float32(w.Plus))
+		}
+		if w.DType == dtype.F32 {
+			le.PutUint32(dst, math.Float32bits(v))
+		} else {
+			le.PutUint16(dst, dtype.ToBF16(v))
+		}
 	}
-	return math.Float32frombits(uint32(binary.LittleEndian.Uint16(src)) << 16)
+}
+
+func (w *Weight) round(v float32) float32 {
+	if w.DType == dtype.BF16 {
+		return dtype.RoundBF16(v)
+	}
+	return v
 }
 
 // constant is the element of a constant slot on one rank, in the low bytes.

@@ -19,11 +19,11 @@ type WeightReader struct {
 	// A slot of a tensor: src seen as v, innermost axis last.
 	src      []byte
 	from     dtype.Type
-	plus     float32
 	v        view
-	at       []int64 // odometer of the outer axes
-	run, col int64   // element of src that the innermost axis begins with; next one of that axis
-	lo, hi   int64   // bytes of src that the last Read read
+	at       []int64          // odometer of the outer axes
+	run, col int64            // element of src that the innermost axis begins with; next one of that axis
+	lo, hi   int64            // bytes of src that the last Read read
+	compute  func(dst []byte) // nil where elements stay what they are
 
 	elem []byte // element of a constant, nil otherwise
 }
@@ -59,8 +59,11 @@ func newWeightReader(w *Weight, t *safetensors.Tensor, rank, tp int) (*WeightRea
 	if r.from, ok = t.Type(); !ok || r.from != w.DType && !(r.from.IsFloat() && w.DType.IsFloat()) {
 		return nil, fmt.Errorf("cannot make %v of %s", w.DType, t.DType)
 	}
-	if r.plus = float32(w.Plus); r.plus != 0 && !w.DType.IsFloat() {
-		return nil, fmt.Errorf("nothing can be added to a slot of %v", w.DType)
+	if w.computed() {
+		if !w.DType.IsFloat() {
+			return nil, fmt.Errorf("times and plus are for floats, not for %v", w.DType)
+		}
+		r.compute = w.compute
 	}
 	if n, ok := elems(t.Shape); !ok || n*int64(r.from.Size()) != int64(len(t.Data)) {
 		return nil, fmt.Errorf("%d bytes for a tensor of shape %s", len(t.Data), shapeText(t.Shape))
@@ -89,6 +92,9 @@ func (r *WeightReader) Read(dst []byte) (int, error) {
 	r.left -= n
 	if dst = dst[:n]; r.elem == nil {
 		r.move(dst)
+		if r.compute != nil {
+			r.compute(dst)
+		}
 		return int(n), nil
 	}
 	for ; len(dst) > 0; dst = dst[size:] {
@@ -111,7 +117,7 @@ func (r *WeightReader) move(dst []byte) {
 	for len(dst) > 0 {
 		k := min(n-r.col, int64(len(dst))/to)
 		first := (r.run + r.col*stride) * from
-		moveRun(dst[:k*to], r.to, r.src[first:], r.from, stride, r.plus)
+		moveRun(dst[:k*to], r.to, r.src[first:], r.from, stride)
 		r.lo, r.hi = min(r.lo, first), max(r.hi, first+((k-1)*stride+1)*from)
 		dst = dst[k*to:]
 		if r.col += k; r.col == n {

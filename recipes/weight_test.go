@@ -51,16 +51,16 @@ func naive(w *Weight, t *safetensors.Tensor, rank, tp int) []byte {
 		for a, d := range shape {
 			flat = flat*d + source[a]
 		}
-		out = append(out, convert(t, flat, w.DType, float32(w.Plus))...)
+		out = append(out, convert(t, flat, w.DType, w)...)
 	}
 	return out
 }
 
-func convert(t *safetensors.Tensor, i int64, to dtype.Type, plus float32) []byte {
+func convert(t *safetensors.Tensor, i int64, to dtype.Type, w *Weight) []byte {
 	le := binary.LittleEndian
 	var v float32
 	switch from, _ := t.Type(); {
-	case plus == 0 && from == to: // keeps even the payload of a NaN
+	case w.Times == 0 && w.Plus == 0 && from == to: // keeps even the payload of a NaN
 		size := int64(to.Size())
 		return t.Data[size*i : size*i+size]
 	case from == dtype.BF16:
@@ -68,13 +68,24 @@ func convert(t *safetensors.Tensor, i int64, to dtype.Type, plus float32) []byte
 	default:
 		v = math.Float32frombits(le.Uint32(t.Data[4*i:]))
 	}
-	if plus != 0 { // −0 + 0 is 0
-		v += plus
+	stored := func() []byte {
+		if to == dtype.BF16 {
+			bits := dtype.ToBF16(v)
+			v = dtype.FromBF16(bits)
+			return le.AppendUint16(nil, bits)
+		}
+		return le.AppendUint32(nil, math.Float32bits(v))
 	}
-	if to == dtype.BF16 {
-		return le.AppendUint16(nil, dtype.ToBF16(v))
+	out := stored()
+	if w.Times != 0 {
+		v *= float32(w.Times)
+		out = stored()
 	}
-	return le.AppendUint32(nil, math.Float32bits(v))
+	if w.Plus != 0 { // −0 + 0 is 0
+		v += float32(w.Plus)
+		out = stored()
+	}
+	return out
 }
 
 func TestFillWeightAgainstOracle(t *testing.T) {
@@ -129,6 +140,7 @@ func TestFillWeightAgainstOracle(t *testing.T) {
 			w.DType = dtype.I32
 		}
 		if w.DType.IsFloat() {
+			w.Times = rapid.SampledFrom([]float64{0, 0, 8, -0.3}).Draw(t, "times")
 			w.Plus = rapid.SampledFrom([]float64{0, 0, 1, -0.3}).Draw(t, "plus")
 		}
 		data := make([]byte, n*size)
@@ -202,10 +214,10 @@ func TestFillWeightErrors(t *testing.T) {
 		require.ErrorContains(t, FillWeight(dst, &part, &x, 0, 1), fmt.Sprintf("rows %v of a view of shape [2, 2]", rows))
 	}
 	x.DType, ints.Plus = "I32", 1
-	require.ErrorContains(t, FillWeight(dst, &ints, &x, 0, 1), "nothing can be added to a slot of i32")
+	require.ErrorContains(t, FillWeight(dst, &ints, &x, 0, 1), "times and plus are for floats, not for i32")
 }
 
-// A part of a tensor lies in it as it is, unless something is added.
+// A part of a tensor lies in it as it is, unless its numbers are others.
 func TestRowsLieInTheirTensor(t *testing.T) {
 	x := safetensors.FromF32("x", []int64{3, 2}, []float32{1, 2, 3, 4, 5, 6})
 	w := Weight{Tensor: "x", Rows: []int64{1, 3}, Ways: 1, DType: dtype.F32, Shape: []int64{2, 2}}

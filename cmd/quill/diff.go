@@ -301,6 +301,9 @@ func weightTexts(ws []recipes.Weight) map[string]string {
 		if len(w.Rows) > 0 {
 			text += fmt.Sprintf(", rows %v", w.Rows)
 		}
+		if w.Times != 0 {
+			text += fmt.Sprintf(", times %v", w.Times)
+		}
 		if w.Plus != 0 {
 			text += fmt.Sprintf(", plus %v", w.Plus)
 		}

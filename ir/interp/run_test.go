@@ -440,10 +440,11 @@ func TestWeight(t *testing.T) {
 	require.Error(t, err)
 }
 
-// Rows are taken of the view and shared out; what is added is added in f32, and rounded once.
+// Rows are taken of the view and shared out; a product and a sum are rounded to the type, as
+// is what they are computed of.
 func TestWeightOfRows(t *testing.T) {
 	m := parse(t, `module @m {tp = 2}
-func @f(weight %w: f32[1, 2]@shard(1, 2) = "w" {reshape = [4, 3], perm = [1, 0], rows = [1, 2], plus = 1}, weight %b: bf16[1] = "v" {rows = [1, 2], plus = 1}, weight %r: f32[2] = "v" {rows = [1, 3]}) -> () {
+func @f(weight %w: f32[1, 2]@shard(1, 2) = "w" {reshape = [4, 3], perm = [1, 0], rows = [1, 2], plus = 1}, weight %b: bf16[1] = "v" {rows = [1, 2], times = 3, plus = 1}, weight %r: f32[2] = "v" {rows = [1, 3]}) -> () {
   return
 }`)
 	f := m.Entry()
@@ -451,11 +452,11 @@ func @f(weight %w: f32[1, 2]@shard(1, 2) = "w" {reshape = [4, 3], perm = [1, 0],
 	require.NoError(t, err)
 	same(t, f32(sh(1, 2), 2, 5), parts[0])
 	same(t, f32(sh(1, 2), 8, 11), parts[1])
-	// 1 + (1 + 3/256) is 2 + 3/256, which rounds up to 2 + 1/64; 1 + 1/128 + 1 would be a
-	// tie that rounds down to 2.
+	// 1 + 3/256 is a tie that rounds to 1 + 1/64; three times that is 3 + 3/64, and 1 more a
+	// tie that rounds to 4 + 1/16. Rounded once, it would be 4 + 1/32.
 	parts, err = Weight(m, f.Params[1], nil, f32(sh(2), 0, 1+3.0/256))
 	require.NoError(t, err)
-	same(t, f32to16(sh(1), 2+1.0/64), parts[0])
+	same(t, f32to16(sh(1), 4+1.0/16), parts[0])
 	_, err = Weight(m, f.Params[2], nil, f32(sh(2), 1, 2))
 	require.ErrorContains(t, err, "weight %r: elements [1, 3) are outside axis 0 of size 2")
 	_, err = Weight(m, f.Params[2], nil, f32(sh(), 1))
@@ -466,23 +467,23 @@ func @f(weight %w: f32[1, 2]@shard(1, 2) = "w" {reshape = [4, 3], perm = [1, 0],
 // are added, of the shards that each rank has.
 func TestComplete(t *testing.T) {
 	before := parse(t, `module @m {tp = 2}
-func @f(weight %w: bf16[3, 1]@shard(1, 2) = "w", weight %v: f32[2] = "v") -> () {
+func @f(weight %w: f32[4, 1]@shard(1, 2) = "w" {rows = [1, 5], times = 2}, weight %v: f32[2] = "v") -> () {
   return
 }`)
 	after := parse(t, `module @m {tp = 2}
-func @f(weight %v: f32[2] = "v", weight %k: f32[1]@shard(0, 2) = fill(1, 2), weight %n: f32[1, 1]@shard(1, 2) = "w" {rows = [2, 3], plus = 1}, weight %x: f32[1, 2] = "w" {rows = [0, 1]}) -> () {
+func @f(weight %v: f32[2] = "v", weight %k: f32[1]@shard(0, 2) = fill(1, 2), weight %n: f32[1, 1]@shard(1, 2) = "w" {rows = [3, 4], times = 2, plus = 1}, weight %a: f32[1, 2] = "w" {rows = [1, 2], times = 2}, weight %b: f32[1, 1]@shard(1, 2) = "w" {rows = [0, 1], times = 2}, weight %c: f32[1, 1]@shard(1, 2) = "w" {rows = [1, 2], times = 3}) -> () {
   return
 }`)
 	args := []map[string]*Tensor{
-		{"w": f32to16(sh(3, 1), 1, 2, 3), "v": f32(sh(2), 7, 8)},
-		{"w": f32to16(sh(3, 1), 4, 5, 6), "v": f32(sh(2), 7, 8)},
+		{"w": f32(sh(4, 1), 1, 2, 3, 4), "v": f32(sh(2), 7, 8)},
+		{"w": f32(sh(4, 1), 4, 5, 6, 7), "v": f32(sh(2), 7, 8)},
 	}
 	require.NoError(t, Complete(after, nil, before.Entry(), args))
 	for rank, want := range []map[string]*Tensor{
 		{"v": f32(sh(2), 7, 8), "k": f32(sh(1), 1), "n": f32(sh(1, 1), 4)},
 		{"v": f32(sh(2), 7, 8), "k": f32(sh(1), 3), "n": f32(sh(1, 1), 7)},
 	} {
-		require.Len(t, args[rank], 4, "nothing for what is sharded in another way")
+		require.Len(t, args[rank], 4, "nothing for what is shared out in another way, has other rows or is multiplied otherwise")
 		for name, x := range want {
 			same(t, x, args[rank][name])
 		}

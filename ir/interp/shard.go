@@ -2,7 +2,6 @@ package interp
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 
 	"quill/ir"
@@ -141,7 +140,8 @@ func view(x *Tensor, src ir.Source) (*Tensor, error) {
 	return permute(x, src.Perm), nil
 }
 
-// part takes the rows of a view that a source wants and adds what it adds.
+// part takes the rows of a view that a source wants, in a type, and computes with them
+// what it says.
 func part(x *Tensor, src ir.Source, t dtype.Type) (*Tensor, error) {
 	if len(src.Rows) == 2 {
 		if len(x.Shape) == 0 {
@@ -152,33 +152,43 @@ func part(x *Tensor, src ir.Source, t dtype.Type) (*Tensor, error) {
 			return nil, err
 		}
 	}
-	if src.Plus != 0 {
-		sum := Zeros(dtype.F32, x.Shape...)
-		for i, v := range Cast(x, dtype.F32).F {
-			sum.F[i] = v + float32(src.Plus)
-		}
-		x = sum
+	x = Cast(x, t)
+	if src.Times == 0 && src.Plus == 0 {
+		return x, nil
 	}
-	return Cast(x, t), nil
+	if !t.IsFloat() {
+		return nil, fmt.Errorf("%s is multiplied or added to, which is for floats", t)
+	}
+	y := Zeros(t, x.Shape...)
+	for i, v := range x.F {
+		if src.Times != 0 {
+			v = round(t, float64(v*float32(src.Times)))
+		}
+		if src.Plus != 0 {
+			v = round(t, float64(v+float32(src.Plus)))
+		}
+		y.F[i] = v
+	}
+	return y, nil
 }
 
 // Complete adds to the args of all ranks the weights of a module's entry that passes have
-// given it: constants, and parts of tensors of which a parameter of the original has all.
+// given it: constants, and what the loader makes of weights of the original.
 func Complete(m *ir.Module, base map[string]int64, original *ir.Func, args []map[string]*Tensor) error {
 	for _, p := range m.Entry().Params {
 		parts := make([]*Tensor, len(args))
-		switch whole := viewOf(original, p); {
+		switch from, rest := sourceOf(original, p); {
 		case p.Source.PerRank:
 			var err error
 			if parts, err = Weight(m, p, base, nil); err != nil {
 				return err
 			}
-		case args[0][p.Name] != nil || whole == nil:
+		case args[0][p.Name] != nil || from == nil:
 			continue
 		default:
 			for r := range args {
 				var err error
-				if parts[r], err = part(args[r][whole.Name], p.Source, p.Value.Type.DType); err != nil {
+				if parts[r], err = part(args[r][from.Name], rest, p.Value.Type.DType); err != nil {
 					return fmt.Errorf("weight %%%s: %w", p.Name, err)
 				}
 			}
@@ -190,15 +200,26 @@ func Complete(m *ir.Module, base map[string]int64, original *ir.Func, args []map
 	return nil
 }
 
-// viewOf is the parameter of a function that is a tensor in the view of which a weight is
-// a part, cut into shards as that is; nil if there is none.
-func viewOf(f *ir.Func, p *ir.Param) *ir.Param {
-	whole := p.Source
-	whole.Rows, whole.Plus = nil, 0
+// sourceOf is the parameter of a function of which a weight can be made, shared out alike,
+// and what is left to do then; nil if there is none.
+func sourceOf(f *ir.Func, p *ir.Param) (from *ir.Param, rest ir.Source) {
 	for _, q := range f.Params {
-		if q.Source.Tensor != "" && reflect.DeepEqual(q.Source, whole) && q.Value.Type.Dist == p.Value.Type.Dist {
-			return q
+		a, b := q.Source, p.Source
+		same := a.Tensor != "" && a.Tensor == b.Tensor && slices.Equal(a.Reshape, b.Reshape) && slices.Equal(a.Perm, b.Perm) &&
+			q.Value.Type.DType == p.Value.Type.DType && q.Value.Type.Dist == p.Value.Type.Dist
+		rest = ir.Source{Rows: b.Rows, Times: b.Times, Plus: b.Plus}
+		if len(a.Rows) > 0 && len(b.Rows) > 0 {
+			rest.Rows = []int64{b.Rows[0] - a.Rows[0], b.Rows[1] - a.Rows[0]}
+		}
+		if a.Times != 0 {
+			same, rest.Times = same && a.Times == b.Times, 0
+		}
+		if a.Plus != 0 {
+			same, rest.Plus = same && a.Plus == b.Plus && rest.Times == 0, 0
+		}
+		if same && (len(a.Rows) == 0 || len(b.Rows) > 0 && a.Rows[0] <= b.Rows[0] && b.Rows[1] <= a.Rows[1]) {
+			return q, rest
 		}
 	}
-	return nil
+	return nil, rest
 }
