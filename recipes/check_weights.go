@@ -54,8 +54,9 @@ func (c *setCheck) weight(w *Weight, ranks int) error {
 		return errors.New("a constant has neither rows nor a summand")
 	case w.Tensor == "":
 		return w.checkConstant(ranks)
-	case w.Plus != 0 && !w.DType.IsFloat():
-		return fmt.Errorf("nothing can be added to a slot of %v", w.DType)
+	}
+	if _, err := w.summand(); err != nil {
+		return err
 	}
 	shape, ok := c.shapes[w.Tensor]
 	if !ok {

@@ -231,37 +231,34 @@ func element(src []byte, t dtype.Type) float32 {
 	return math.Float32frombits(uint32(binary.LittleEndian.Uint16(src)) << 16)
 }
 
+// summand is what is added to every element, 0 if nothing is.
+func (w *Weight) summand() (float32, error) {
+	plus := float32(w.Plus)
+	switch {
+	case w.Plus != 0 && !w.DType.IsFloat():
+		return 0, fmt.Errorf("nothing can be added to a slot of %v", w.DType)
+	case w.Plus != 0 && plus == 0 || !dtype.F32.Holds(w.Plus):
+		return 0, fmt.Errorf("what is added, %v, is 0 or not finite in f32", w.Plus)
+	}
+	return plus, nil
+}
+
 // constant is the element of a constant slot on one rank, in the low bytes.
 func (w *Weight) constant(rank int) (uint64, error) {
 	v := w.Fill
 	if w.Step != 0 { // −0 + 0 is 0
 		v += float64(rank) * w.Step
 	}
-	switch {
-	case w.DType == dtype.F32:
-		return uint64(math.Float32bits(float32(v))), nil
-	case w.DType == dtype.BF16:
-		return uint64(dtype.ToBF16(float32(v))), nil
-	}
-	lo, hi := intRange(w.DType)
-	if v != math.Trunc(v) || v < lo || v > hi {
+	if !w.DType.Holds(v) {
 		return 0, fmt.Errorf("constant %v is no %v", v, w.DType)
 	}
-	return uint64(int64(v)), nil
-}
-
-// intRange is what an integer type holds; of i64 only what a float64 holds
-// exactly.
-func intRange(t dtype.Type) (lo, hi float64) {
-	switch t {
-	case dtype.I8:
-		return math.MinInt8, math.MaxInt8
-	case dtype.U8:
-		return 0, math.MaxUint8
-	case dtype.I32:
-		return math.MinInt32, math.MaxInt32
+	switch w.DType {
+	case dtype.F32:
+		return uint64(math.Float32bits(float32(v))), nil
+	case dtype.BF16:
+		return uint64(dtype.ToBF16(float32(v))), nil
 	}
-	return -1 << 53, 1 << 53
+	return uint64(int64(v)), nil
 }
 
 // checkConstant checks that every rank's value fits the type.

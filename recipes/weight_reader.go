@@ -59,13 +59,13 @@ func newWeightReader(w *Weight, t *safetensors.Tensor, rank, tp int) (*WeightRea
 	if r.from, ok = t.Type(); !ok || r.from != w.DType && !(r.from.IsFloat() && w.DType.IsFloat()) {
 		return nil, fmt.Errorf("cannot make %v of %s", w.DType, t.DType)
 	}
-	if r.plus = float32(w.Plus); r.plus != 0 && !w.DType.IsFloat() {
-		return nil, fmt.Errorf("nothing can be added to a slot of %v", w.DType)
+	var err error
+	if r.plus, err = w.summand(); err != nil {
+		return nil, err
 	}
 	if n, ok := elems(t.Shape); !ok || n*int64(r.from.Size()) != int64(len(t.Data)) {
 		return nil, fmt.Errorf("%d bytes for a tensor of shape %s", len(t.Data), shapeText(t.Shape))
 	}
-	var err error
 	if r.v, err = w.view(t.Shape, rank, tp); err != nil {
 		return nil, err
 	}

@@ -167,18 +167,18 @@ func part(x *Tensor, src ir.Source, t dtype.Type) (*Tensor, error) {
 func Complete(m *ir.Module, base map[string]int64, original *ir.Func, args []map[string]*Tensor) error {
 	for _, p := range m.Entry().Params {
 		parts := make([]*Tensor, len(args))
-		switch whole := viewOf(original, p); {
+		switch of, take := viewOf(original, p); {
 		case p.Source.PerRank:
 			var err error
 			if parts, err = Weight(m, p, base, nil); err != nil {
 				return err
 			}
-		case args[0][p.Name] != nil || whole == nil:
+		case args[0][p.Name] != nil || of == nil:
 			continue
 		default:
 			for r := range args {
 				var err error
-				if parts[r], err = part(args[r][whole.Name], p.Source, p.Value.Type.DType); err != nil {
+				if parts[r], err = part(args[r][of.Name], take, p.Value.Type.DType); err != nil {
 					return fmt.Errorf("weight %%%s: %w", p.Name, err)
 				}
 			}
@@ -190,15 +190,39 @@ func Complete(m *ir.Module, base map[string]int64, original *ir.Func, args []map
 	return nil
 }
 
-// viewOf is the parameter of a function that is a tensor in the view of which a weight is
-// a part, cut into shards as that is; nil if there is none.
-func viewOf(f *ir.Func, p *ir.Param) *ir.Param {
-	whole := p.Source
-	whole.Rows, whole.Plus = nil, 0
+// viewOf is the first parameter of a function that has what a weight takes of a tensor, nil
+// if there is none, and what part takes of that one: the tensor in the view of which the
+// weight is rows or, where none has all of it, what the weight is itself.
+func viewOf(f *ir.Func, p *ir.Param) (of *ir.Param, take ir.Source) {
 	for _, q := range f.Params {
-		if q.Source.Tensor != "" && reflect.DeepEqual(q.Source, whole) && q.Value.Type.Dist == p.Value.Type.Dist {
-			return q
+		if hasView(q, p) {
+			return q, p.Source
 		}
 	}
-	return nil
+	for _, q := range f.Params {
+		if p.Source.Tensor != "" && reflect.DeepEqual(q.Source, p.Source) && q.Value.Type.Equal(p.Value.Type) {
+			return q, ir.Source{}
+		}
+	}
+	return nil, ir.Source{}
+}
+
+// hasView reports whether q is a tensor in the view of which p is rows, cut into shards
+// alike. Rows of what is cut along axis 0 are not a part of what a rank has.
+func hasView(q, p *ir.Param) bool {
+	view, have, want := p.Source, q.Value.Type, p.Value.Type
+	view.Rows, view.Plus = nil, 0
+	if view.Tensor == "" || view.Tensor != q.Source.Tensor || !reflect.DeepEqual(q.Source, view) ||
+		have.Dist != want.Dist || have.DType != want.DType && !(have.DType.IsFloat() && want.DType.IsFloat()) {
+		return false
+	}
+	rows := p.Source.Rows
+	if len(rows) == 0 {
+		return ir.SameShape(have.Shape, want.Shape)
+	}
+	if len(have.Shape) != len(want.Shape) || have.Dist.Kind == ir.Sharded && have.Dist.Axis == 0 {
+		return false
+	}
+	n, _ := have.Shape[0].Const()
+	return rows[1] <= n && ir.SameShape(have.Shape[1:], want.Shape[1:])
 }
