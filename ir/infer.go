@@ -2,7 +2,6 @@ package ir
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"quill/ir/ops"
@@ -101,22 +100,6 @@ func one(t dtype.Type, shape ...Dim) ([]Type, error) {
 }
 
 func arg(o *Op, i int) Type { return o.Args[i].Type }
-
-// holds reports whether a type holds a number, once it is rounded to it.
-func holds(t dtype.Type, v float64) bool {
-	switch t {
-	case dtype.F32:
-		return !math.IsNaN(v) && !math.IsInf(float64(float32(v)), 0)
-	case dtype.BF16:
-		return !math.IsNaN(v) && !math.IsInf(float64(dtype.RoundBF16(float32(v))), 0)
-	}
-	bits := 8*t.Size() - 1 // without the sign
-	low, high := -math.Ldexp(1, bits), math.Ldexp(1, bits)
-	if t == dtype.U8 {
-		low, high = 0, 256
-	}
-	return v == math.Trunc(v) && low <= v && v < high
-}
 
 // wantRank and the like keep the rules below readable.
 func wantRank(o *Op, i, rank int) error {

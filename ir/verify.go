@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"quill/ir/ops"
+	"quill/recipes/dtype"
 )
 
 // Invariants that Verify checks. Errors cite the number; each has a failing
@@ -283,7 +284,7 @@ func (v *verifier) sourceProblem(s *Source, t Type) string {
 			return "a constant is not filled from a tensor too"
 		case s.Step != 0 && v.mod.TP > 1 && (t.Dist.Kind != Sharded || t.Dist.Ways != v.mod.TP):
 			return fmt.Sprintf("a constant that differs from rank to rank is not %s but sharded %d ways", t.Dist.describe(), v.mod.TP)
-		case !holds(t.DType, s.Fill) || !holds(t.DType, s.Fill+s.Step) || !holds(t.DType, last):
+		case !t.DType.Holds(s.Fill) || !t.DType.Holds(s.Fill+s.Step) || !t.DType.Holds(last):
 			return fmt.Sprintf("fill(%s, %s) is not a number of type %s on every rank", formatFloat(s.Fill), formatFloat(s.Step), t.DType)
 		}
 		return ""
@@ -295,6 +296,11 @@ func (v *verifier) sourceProblem(s *Source, t Type) string {
 		return "the view of the tensor is empty; leave it out"
 	case (s.Times != 0 || s.Plus != 0) && !t.DType.IsFloat():
 		return fmt.Sprintf("times and plus are for floats, not for %s", t.DType)
+	}
+	for _, n := range []float64{s.Times, s.Plus} {
+		if n != 0 && (float32(n) == 0 || !dtype.F32.Holds(n)) {
+			return fmt.Sprintf("%s is 0 or infinite in f32", formatFloat(n))
+		}
 	}
 	want := t.global().Shape
 	view, msg := s.view(len(want))
@@ -425,7 +431,7 @@ func (v *verifier) attrSizes(o *Op) {
 
 // constant checks that a constant is a number of its type.
 func (v *verifier) constant(o *Op) {
-	if c, ok := AsConst(o); ok && !holds(c.Dtype(), c.Value()) {
+	if c, ok := AsConst(o); ok && !c.Dtype().Holds(c.Value()) {
 		v.opError(o, "V05", "const: %s is not a number of type %s", formatFloat(c.Value()), c.Dtype())
 	}
 }

@@ -289,6 +289,12 @@ func TestCheckFindsFaults(t *testing.T) {
 		{"weight axis", func(b *Bundle) { b.Sets[0].Weights[0].Axis = 2 }, "cannot cut axis 2 of [8, 4]"},
 		{"weight shape", func(b *Bundle) { b.Sets[0].Weights[0].Shape = []int64{4, 2} }, "the part has shape [4, 4], the slot [4, 2]"},
 		{"constant", func(b *Bundle) { b.Sets[0].Weights[2].Fill = 0.5 }, "constant 0.5 is no i32"},
+		{"constant that is infinite", func(b *Bundle) { b.Sets[0].Weights[2].DType, b.Sets[0].Weights[2].Fill = dtype.F32, 1e300 }, "constant 1e+300 is no f32"},
+		{"constant plus", func(b *Bundle) { b.Sets[0].Weights[2].Plus = 1 }, "rows, times and plus are of a tensor, not of a constant"},
+		{"constant of rows", func(b *Bundle) { b.Sets[0].Weights[2].Rows = []int64{0, 1} }, "rows, times and plus are of a tensor, not of a constant"},
+		{"weight rows", func(b *Bundle) { b.Sets[0].Weights[0].Rows = []int64{5, 9} }, "rows [5 9] of a view of shape [8, 4]"},
+		{"weight plus too much", func(b *Bundle) { b.Sets[0].Weights[0].Plus = -1e300 }, "weight 0 (embed): -1e+300 is 0 or infinite in f32"},
+		{"weight times too little", func(b *Bundle) { b.Sets[0].Weights[0].Times = 1e-300 }, "weight 0 (embed): 1e-300 is 0 or infinite in f32"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := tinyBundle(t)

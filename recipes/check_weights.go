@@ -54,8 +54,9 @@ func (c *setCheck) weight(w *Weight, ranks int) error {
 		return errors.New("rows, times and plus are of a tensor, not of a constant")
 	case w.Tensor == "":
 		return w.checkConstant(ranks)
-	case w.computed() && !w.DType.IsFloat():
-		return fmt.Errorf("times and plus are for floats, not for %v", w.DType)
+	}
+	if err := w.checkComputed(); err != nil {
+		return err
 	}
 	shape, ok := c.shapes[w.Tensor]
 	if !ok {

@@ -248,37 +248,36 @@ func (w *Weight) round(v float32) float32 {
 	return v
 }
 
+// checkComputed checks the numbers that elements are multiplied by and that are added.
+func (w *Weight) checkComputed() error {
+	for _, n := range []float64{w.Times, w.Plus} {
+		switch {
+		case n == 0:
+		case !w.DType.IsFloat():
+			return fmt.Errorf("times and plus are for floats, not for %v", w.DType)
+		case float32(n) == 0 || !dtype.F32.Holds(n):
+			return fmt.Errorf("%v is 0 or infinite in f32", n)
+		}
+	}
+	return nil
+}
+
 // constant is the element of a constant slot on one rank, in the low bytes.
 func (w *Weight) constant(rank int) (uint64, error) {
 	v := w.Fill
 	if w.Step != 0 { // −0 + 0 is 0
 		v += float64(rank) * w.Step
 	}
-	switch {
-	case w.DType == dtype.F32:
-		return uint64(math.Float32bits(float32(v))), nil
-	case w.DType == dtype.BF16:
-		return uint64(dtype.ToBF16(float32(v))), nil
-	}
-	lo, hi := intRange(w.DType)
-	if v != math.Trunc(v) || v < lo || v > hi {
+	if !w.DType.Holds(v) {
 		return 0, fmt.Errorf("constant %v is no %v", v, w.DType)
 	}
-	return uint64(int64(v)), nil
-}
-
-// intRange is what an integer type holds; of i64 only what a float64 holds
-// exactly.
-func intRange(t dtype.Type) (lo, hi float64) {
-	switch t {
-	case dtype.I8:
-		return math.MinInt8, math.MaxInt8
-	case dtype.U8:
-		return 0, math.MaxUint8
-	case dtype.I32:
-		return math.MinInt32, math.MaxInt32
+	switch w.DType {
+	case dtype.F32:
+		return uint64(math.Float32bits(float32(v))), nil
+	case dtype.BF16:
+		return uint64(dtype.ToBF16(float32(v))), nil
 	}
-	return -1 << 53, 1 << 53
+	return uint64(int64(v)), nil
 }
 
 // checkConstant checks that every rank's value fits the type.

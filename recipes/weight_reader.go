@@ -59,16 +59,16 @@ func newWeightReader(w *Weight, t *safetensors.Tensor, rank, tp int) (*WeightRea
 	if r.from, ok = t.Type(); !ok || r.from != w.DType && !(r.from.IsFloat() && w.DType.IsFloat()) {
 		return nil, fmt.Errorf("cannot make %v of %s", w.DType, t.DType)
 	}
+	var err error
+	if err = w.checkComputed(); err != nil {
+		return nil, err
+	}
 	if w.computed() {
-		if !w.DType.IsFloat() {
-			return nil, fmt.Errorf("times and plus are for floats, not for %v", w.DType)
-		}
 		r.compute = w.compute
 	}
 	if n, ok := elems(t.Shape); !ok || n*int64(r.from.Size()) != int64(len(t.Data)) {
 		return nil, fmt.Errorf("%d bytes for a tensor of shape %s", len(t.Data), shapeText(t.Shape))
 	}
-	var err error
 	if r.v, err = w.view(t.Shape, rank, tp); err != nil {
 		return nil, err
 	}

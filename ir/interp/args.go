@@ -17,7 +17,8 @@ type RandomOptions struct {
 }
 
 // RandomArgs makes parameters of a function for each rank, which depend on the
-// seed alone. Integers that are used as an index everywhere lie within what is
+// seed alone. Weights that are the same view of a checkpoint tensor, or rows of one that is
+// there, are made of one. Integers that are used as an index everywhere lie within what is
 // indexed, others are 0 or 1, which most indices may be.
 func RandomArgs(m *ir.Module, f *ir.Func, base map[string]int64, seed uint64, opt RandomOptions) ([]map[string]*Tensor, error) {
 	env, err := m.Env(base)
@@ -38,7 +39,24 @@ func RandomArgs(m *ir.Module, f *ir.Func, base map[string]int64, seed uint64, op
 			args[r][p.Name] = parts[r]
 		}
 	}
-	return args, nil
+	return args, shareTensors(f, args)
+}
+
+// shareTensors makes weights of one checkpoint tensor agree, as those that are loaded do.
+func shareTensors(f *ir.Func, args []map[string]*Tensor) error {
+	for _, p := range f.Params {
+		of, take := viewOf(f, p)
+		if of == nil || of == p || !p.Value.Type.DType.IsFloat() { // an index has a bound of its own
+			continue
+		}
+		for r := range args {
+			var err error
+			if args[r][p.Name], err = part(args[r][of.Name], take, p.Value.Type.DType); err != nil {
+				return fmt.Errorf("%%%s: %w", p.Name, err)
+			}
+		}
+	}
+	return nil
 }
 
 func randomParam(m *ir.Module, p *ir.Param, base, env map[string]int64, seed uint64, bound int64, opt RandomOptions) ([]*Tensor, error) {

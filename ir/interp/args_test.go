@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"quill/ir"
+	"quill/recipes/dtype"
 )
 
 const indexed3 = `module @m {level = model, tp = 2}
@@ -66,6 +67,38 @@ func TestRandomArgsFitTheirUse(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Equal(t, map[string]int64{"plain": 1, "rows": 6, "both": 2, "moved": 6, "summed": 1, "blocks": 5}, most)
+}
+
+// Weights of one checkpoint tensor agree, whichever stands first; what contradicts another
+// one, or is of other shards, is by itself.
+func TestRandomArgsOfOneTensor(t *testing.T) {
+	m, err := ir.VerifyText("test.qir", []byte(`module @m {tp = 2}
+func @f(
+  weight %new: f32[1, 3]@shard(1, 2) = "w" {rows = [3, 4], plus = 1},
+  weight %all: f32[4, 3]@shard(1, 2) = "w", weight %again: bf16[4, 3]@shard(1, 2) = "w",
+  weight %beyond: f32[2, 3]@shard(1, 2) = "w" {rows = [3, 5]}, weight %whole: f32[4, 6] = "w",
+  weight %half: f32[2, 3]@shard(0, 2) = "v", weight %cut: f32[1, 3]@shard(0, 2) = "v" {rows = [0, 2]},
+  weight %a: f32[1, 2] = "u" {rows = [1, 2]}, weight %b: f32[1, 2] = "u" {rows = [1, 2]},
+  weight %turned: f32[3, 3] = "t" {perm = [1, 0]}, weight %t: f32[3, 3] = "t",
+  weight %flat: f32[] = "s", weight %row: f32[1] = "s" {rows = [0, 1]}
+) -> () {
+  return
+}`))
+	require.NoError(t, err)
+	args, err := RandomArgs(m, m.Entry(), nil, 3, RandomOptions{})
+	require.NoError(t, err)
+	for _, x := range args {
+		for i, v := range x["all"].F[9:] {
+			require.Equal(t, v+1, x["new"].F[i])
+		}
+		require.True(t, Equal(Cast(x["all"], dtype.BF16), x["again"]))
+		require.True(t, Equal(x["a"], x["b"]))
+		require.NotEqual(t, x["all"].F[9:], x["beyond"].F[:3])
+		require.NotEqual(t, x["all"].F[:3], x["whole"].F[:3])
+		require.NotEqual(t, x["half"].F[:3], x["cut"].F)
+		require.NotEqual(t, x["turned"].F, x["t"].F)
+		require.NotEqual(t, x["flat"].F, x["row"].F)
+	}
 }
 
 // What a segment does with an index is seen from its caller.

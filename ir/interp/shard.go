@@ -177,18 +177,18 @@ func part(x *Tensor, src ir.Source, t dtype.Type) (*Tensor, error) {
 func Complete(m *ir.Module, base map[string]int64, original *ir.Func, args []map[string]*Tensor) error {
 	for _, p := range m.Entry().Params {
 		parts := make([]*Tensor, len(args))
-		switch from, rest := sourceOf(original, p); {
+		switch of, take := viewOf(original, p); {
 		case p.Source.PerRank:
 			var err error
 			if parts, err = Weight(m, p, base, nil); err != nil {
 				return err
 			}
-		case args[0][p.Name] != nil || from == nil:
+		case args[0][p.Name] != nil || of == nil:
 			continue
 		default:
 			for r := range args {
 				var err error
-				if parts[r], err = part(args[r][from.Name], rest, p.Value.Type.DType); err != nil {
+				if parts[r], err = part(args[r][of.Name], take, p.Value.Type.DType); err != nil {
 					return fmt.Errorf("weight %%%s: %w", p.Name, err)
 				}
 			}
@@ -200,26 +200,52 @@ func Complete(m *ir.Module, base map[string]int64, original *ir.Func, args []map
 	return nil
 }
 
-// sourceOf is the parameter of a function of which a weight can be made, shared out alike,
-// and what is left to do then; nil if there is none.
-func sourceOf(f *ir.Func, p *ir.Param) (from *ir.Param, rest ir.Source) {
-	for _, q := range f.Params {
-		a, b := q.Source, p.Source
-		same := a.Tensor != "" && a.Tensor == b.Tensor && slices.Equal(a.Reshape, b.Reshape) && slices.Equal(a.Perm, b.Perm) &&
-			q.Value.Type.DType == p.Value.Type.DType && q.Value.Type.Dist == p.Value.Type.Dist
-		rest = ir.Source{Rows: b.Rows, Times: b.Times, Plus: b.Plus}
-		if len(a.Rows) > 0 && len(b.Rows) > 0 {
-			rest.Rows = []int64{b.Rows[0] - a.Rows[0], b.Rows[1] - a.Rows[0]}
-		}
-		if a.Times != 0 {
-			same, rest.Times = same && a.Times == b.Times, 0
-		}
-		if a.Plus != 0 {
-			same, rest.Plus = same && a.Plus == b.Plus && rest.Times == 0, 0
-		}
-		if same && (len(a.Rows) == 0 || len(b.Rows) > 0 && a.Rows[0] <= b.Rows[0] && b.Rows[1] <= a.Rows[1]) {
-			return q, rest
+// viewOf is the first parameter of a function that has what a weight takes of a tensor, and
+// what part takes of that one; nil if there is none. Whole tensors go before parts.
+func viewOf(f *ir.Func, p *ir.Param) (of *ir.Param, take ir.Source) {
+	for _, parts := range []bool{false, true} {
+		for _, q := range f.Params {
+			if s := q.Source; !parts && (len(s.Rows) > 0 || s.Times != 0 || s.Plus != 0) {
+				continue
+			}
+			if take, ok := taken(q, p); ok {
+				return q, take
+			}
 		}
 	}
-	return nil, rest
+	return nil, ir.Source{}
+}
+
+// taken is what part takes of q to make p, if q has all of it, cut into shards alike.
+func taken(q, p *ir.Param) (take ir.Source, ok bool) {
+	have, want := q.Value.Type, p.Value.Type
+	a, b := q.Source, p.Source
+	if b.Tensor == "" || a.Tensor != b.Tensor || !slices.Equal(a.Reshape, b.Reshape) || !slices.Equal(a.Perm, b.Perm) || have.Dist != want.Dist {
+		return take, false
+	}
+	if have.DType != want.DType && !(have.DType.IsFloat() && want.DType.IsFloat() && a.Times == 0 && a.Plus == 0) {
+		return take, false
+	}
+	take = ir.Source{Times: b.Times, Plus: b.Plus}
+	switch {
+	case a.Plus != 0: // after which nothing is multiplied
+		take.Times, take.Plus, ok = 0, 0, a.Times == b.Times && a.Plus == b.Plus
+	case a.Times != 0:
+		take.Times, ok = 0, a.Times == b.Times
+	default:
+		ok = true
+	}
+	if slices.Equal(a.Rows, b.Rows) {
+		return take, ok && ir.SameShape(have.Shape, want.Shape)
+	}
+	if len(b.Rows) == 0 || len(have.Shape) != len(want.Shape) || have.Dist.Kind == ir.Sharded && have.Dist.Axis == 0 {
+		return take, false // rows of what is cut along axis 0 are not a part of what a rank has
+	}
+	take.Rows = slices.Clone(b.Rows)
+	if len(a.Rows) > 0 {
+		take.Rows[0] -= a.Rows[0]
+		take.Rows[1] -= a.Rows[0]
+	}
+	n, _ := have.Shape[0].Const()
+	return take, ok && take.Rows[0] >= 0 && take.Rows[1] <= n && ir.SameShape(have.Shape[1:], want.Shape[1:])
 }

@@ -89,6 +89,25 @@ func (t *Type) UnmarshalText(b []byte) error {
 	return nil
 }
 
+// Holds reports whether t has a number that is neither infinite nor NaN for v: v itself
+// if t is of integers, else what v is rounded to.
+func (t Type) Holds(v float64) bool {
+	switch t {
+	case F32:
+		return finite(float32(v))
+	case BF16:
+		return finite(RoundBF16(float32(v)))
+	}
+	bits := 8*t.Size() - 1 // without the sign
+	low, high := -math.Ldexp(1, bits), math.Ldexp(1, bits)
+	if t == U8 {
+		low, high = 0, 256
+	}
+	return v == math.Trunc(v) && low <= v && v < high
+}
+
+func finite(f float32) bool { return f-f == 0 }
+
 // ToBF16 rounds f to bfloat16, to nearest with ties to even. NaN stays NaN
 // (quiet), infinities and signed zeros are kept.
 func ToBF16(f float32) uint16 {

@@ -30,6 +30,25 @@ func TestNames(t *testing.T) {
 	require.Zero(t, Type(99).Size())
 }
 
+// A type holds what it has a finite number for.
+func TestHolds(t *testing.T) {
+	for d, c := range map[Type]struct{ in, out []float64 }{
+		I8:   {[]float64{-128, 0, 127}, []float64{-129, 128, 0.5}},
+		U8:   {[]float64{0, 255}, []float64{-1, 256}},
+		I32:  {[]float64{math.MinInt32, math.MaxInt32}, []float64{math.MinInt32 - 1, math.MaxInt32 + 1}},
+		I64:  {[]float64{math.MinInt64, 1 << 62}, []float64{1 << 63}},
+		F32:  {[]float64{0.1, 1e-300, math.MaxFloat32, -math.MaxFloat32}, []float64{3.5e38, -3.5e38}},
+		BF16: {[]float64{0.1, 1e-300, 3.38e38}, []float64{math.MaxFloat32, -math.MaxFloat32}},
+	} {
+		for _, v := range c.in {
+			require.True(t, d.Holds(v), "%s, %v", d, v)
+		}
+		for _, v := range append(c.out, math.NaN(), math.Inf(1), math.Inf(-1)) {
+			require.False(t, d.Holds(v), "%s, %v", d, v)
+		}
+	}
+}
+
 // Every bf16 widens and rounds back to itself.
 func TestBF16RoundTrip(t *testing.T) {
 	for i := 0; i < 1<<16; i++ {
