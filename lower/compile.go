@@ -162,7 +162,7 @@ func (d *Deployment) configPath() string { return filepath.Join(d.ModelDir(), "c
 
 // config reads the model's configuration and checks that the deployment fits.
 func (d *Deployment) config() (src []byte, cfg *inkling.Config, err error) {
-	src, err = recipes.ReadSmall(d.configPath(), recipes.MaxConfig)
+	src, err = recipes.ReadConfig(d.ModelDir())
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", d.path, d.at("model", "%v", err))
 	}

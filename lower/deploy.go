@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
@@ -86,6 +88,9 @@ const sharded = "sharded"
 // ReadDeployment reads and checks a deployment file. Errors show the line.
 func ReadDeployment(path string) (*Deployment, error) {
 	src, err := recipes.ReadSmall(path, maxDeployment)
+	if filepath.Ext(path) == ".quill" && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: this is a bundle by its name; a deployment is wanted, the YAML file of which quill compile makes one", path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the deployment: %w", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 )
 
 // fingerprintKeys are the parts of config.json that a compile depends on.
@@ -56,7 +55,7 @@ func (b *Bundle) CheckModel(dir string) error {
 	if dir == "" {
 		return errors.New("no model directory: name the checkpoint's")
 	}
-	config, err := ReadSmall(filepath.Join(dir, "config.json"), MaxConfig)
+	config, err := ReadConfig(dir)
 	if err != nil {
 		return fmt.Errorf("model directory: %w", err)
 	}

@@ -1,13 +1,29 @@
 package recipes
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 )
 
 // MaxConfig bounds a config.json; published ones have a few kilobytes.
 const MaxConfig = 1 << 20
+
+// ReadConfig reads the config.json of a model directory. Where there is none the error
+// says what is wanted; it is fs.ErrNotExist then.
+func ReadConfig(dir string) ([]byte, error) {
+	config, err := ReadSmall(filepath.Join(dir, "config.json"), MaxConfig)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return config, err
+	}
+	if _, e := os.Stat(dir); e != nil {
+		return nil, fmt.Errorf("%w; name the directory of a checkpoint", e)
+	}
+	return nil, fmt.Errorf("%w; name the directory of a checkpoint, which has one", err)
+}
 
 // ReadSmall reads a regular file of at most limit bytes. What is no regular
 // file (a pipe, a device) could have no end.

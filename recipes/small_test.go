@@ -21,3 +21,17 @@ func TestReadSmall(t *testing.T) {
 	_, err = ReadSmall(path+"y", 4)
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
+
+func TestReadConfig(t *testing.T) {
+	dir := t.TempDir()
+	_, err := ReadConfig(dir)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.ErrorContains(t, err, "config.json: no such file or directory; name the directory of a checkpoint, which has one")
+	_, err = ReadConfig(filepath.Join(dir, "none"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.ErrorContains(t, err, "none: no such file or directory; name the directory of a checkpoint")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte("{}"), 0o666))
+	config, err := ReadConfig(dir)
+	require.NoError(t, err)
+	require.Equal(t, "{}", string(config))
+}

@@ -22,6 +22,9 @@ type Options struct {
 	// it does not fit bundle and checkpoint. "" is the file at PackedPath if it is
 	// there and fits, NoWeights is none.
 	Weights string
+	// Check, if it is not nil, is given the bundle, which is of the model, before any weight
+	// is loaded or memory taken. Its error ends Open.
+	Check func(*recipes.Bundle) error
 	// Admit, if it is not nil, is told what memory the CPU device will take
 	// before any is taken. Its error ends Open.
 	Admit func(Memory) error
@@ -70,6 +73,11 @@ func openBundle(ctx context.Context, path string, b *recipes.Bundle, opt Options
 	}
 	if err := b.CheckModel(opt.Model); err != nil {
 		return nil, err
+	}
+	if opt.Check != nil {
+		if err := opt.Check(b); err != nil {
+			return nil, err
+		}
 	}
 	if opt.NewDevice != nil {
 		return openDevice(ctx, b, set, opt)
@@ -140,12 +148,11 @@ func chooseSet(b *recipes.Bundle, precision string) (*recipes.Set, error) {
 }
 
 func newDevice(b *recipes.Bundle, set *recipes.Set, opt Options) (Device, error) {
-	ranks := b.Manifest.Deployment.TensorParallel
 	dev, err := opt.NewDevice(b, set)
 	if err != nil {
-		return nil, fmt.Errorf("allocate %d ranks: %w", ranks, err)
+		return nil, err // which says what was wanted of the device
 	}
-	if dev.Ranks() != ranks {
+	if ranks := b.Manifest.Deployment.TensorParallel; dev.Ranks() != ranks {
 		return nil, errors.Join(fmt.Errorf("the device has %d ranks, the bundle was compiled for %d", dev.Ranks(), ranks), dev.Close())
 	}
 	return dev, nil

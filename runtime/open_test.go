@@ -3,6 +3,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -147,7 +148,13 @@ func TestOpenDevice(t *testing.T) {
 	broken := errors.New("out of memory")
 	_, err := Open(ctx, bundle, Options{Model: model, NewDevice: func(*recipes.Bundle, *recipes.Set) (Device, error) { return nil, broken }})
 	require.ErrorIs(t, err, broken)
-	require.ErrorContains(t, err, "allocate 2 ranks")
+	require.EqualError(t, err, "open "+bundle+": out of memory")
+
+	_, err = Open(ctx, bundle, Options{
+		Model: model, Check: func(b *recipes.Bundle) error { return fmt.Errorf("%d ranks", b.Manifest.Deployment.TensorParallel) },
+		NewDevice: func(*recipes.Bundle, *recipes.Set) (Device, error) { panic("a bundle that is refused needs no device") },
+	})
+	require.EqualError(t, err, "open "+bundle+": 2 ranks")
 
 	var dev *simDevice
 	_, err = Open(ctx, bundle, Options{Model: model, NewDevice: func(b *recipes.Bundle, set *recipes.Set) (Device, error) {

@@ -127,15 +127,14 @@ func (o *benchOptions) run(ctx context.Context, stderr io.Writer) (*benchReport,
 			return nil, err
 		}
 	}
-	if err := o.fitsBundle(); err != nil { // before the weights load
-		return nil, err
-	}
 	kernels, err := kern.FromEnv()
 	if err != nil {
 		return nil, err
 	}
 	start := time.Now()
-	s, err := openSession(ctx, o.bundle, o.options(), stderr)
+	opt := o.options()
+	opt.Check = o.fitsBundle
+	s, err := openSession(ctx, o.bundle, opt, stderr)
 	if err != nil {
 		return nil, err
 	}

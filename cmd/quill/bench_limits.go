@@ -19,11 +19,7 @@ func (o *benchOptions) need() int {
 func (o *benchOptions) traced() int { return min(o.decode, maxTraced) }
 
 // fitsBundle refuses a run that the bundle's deployment has no room for.
-func (o *benchOptions) fitsBundle() error {
-	b, err := recipes.ReadBundle(o.bundle)
-	if err != nil {
-		return err
-	}
+func (o *benchOptions) fitsBundle(b *recipes.Bundle) error {
 	o.bank = largestBank(b)
 	return o.fits(b.Manifest.Deployment)
 }

@@ -201,7 +201,7 @@ func shellQuote(word string) string {
 // judgeModel compares a bundle with a model directory: its architecture, and names,
 // shapes and types of its tensors.
 func judgeModel(b *recipes.Bundle, dir string) (found []lower.Finding, err error) {
-	config, err := recipes.ReadSmall(filepath.Join(dir, "config.json"), recipes.MaxConfig)
+	config, err := recipes.ReadConfig(dir)
 	if err != nil {
 		return nil, fmt.Errorf("--model: %w", err)
 	}

@@ -77,8 +77,10 @@ func (o *deviceFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// open opens a session on the device. What processes of ranks have to say is on stderr.
-func (o *deviceFlags) open(ctx context.Context, bundle string, opt runtime.Options, stderr io.Writer) (*runtime.Session, error) {
+// open opens a session on the device, unless check, which is given the bundle before,
+// refuses it. What processes of ranks have to say is on stderr.
+func (o *deviceFlags) open(ctx context.Context, bundle string, opt runtime.Options, check func(*recipes.Bundle) error, stderr io.Writer) (*runtime.Session, error) {
+	opt.Check = check
 	if o.device == "host" {
 		return openSession(ctx, bundle, opt, stderr)
 	}
@@ -93,10 +95,13 @@ func (o *deviceFlags) open(ctx context.Context, bundle string, opt runtime.Optio
 	for _, m := range o.modules {
 		h.Modules = append(h.Modules, uint32(m))
 	}
-	opt.NewDevice = func(b *recipes.Bundle, set *recipes.Set) (runtime.Device, error) {
-		if tp := b.Manifest.Deployment.TensorParallel; o.ranks != 0 && o.ranks != tp {
-			return nil, fmt.Errorf("--ranks %d: the bundle was compiled for tensor_parallel %d", o.ranks, tp)
+	opt.Check = func(b *recipes.Bundle) error {
+		if err := o.fits(b); err != nil {
+			return err
 		}
+		return check(b)
+	}
+	opt.NewDevice = func(b *recipes.Bundle, set *recipes.Set) (runtime.Device, error) {
 		g, err := hpu.New(ctx, h, b, set)
 		if err != nil {
 			return nil, err
@@ -104,6 +109,19 @@ func (o *deviceFlags) open(ctx context.Context, bundle string, opt runtime.Optio
 		return g, nil
 	}
 	return openSession(ctx, bundle, opt, stderr)
+}
+
+// fits checks the cards that are named against the ranks of the bundle.
+func (o *deviceFlags) fits(b *recipes.Bundle) error {
+	tp := b.Manifest.Deployment.TensorParallel
+	flag, n := "--ranks", o.ranks
+	if n == 0 {
+		flag, n = "--modules", len(o.modules)
+	}
+	if n == 0 || n == tp {
+		return nil
+	}
+	return fmt.Errorf("%s is for %s, the bundle was compiled for tensor_parallel %d: leave it out, or compile the deployment with tensor_parallel: %d", flag, count(n, "card"), tp, n)
 }
 
 // lasting does something that needs the device, and does it again when the device was

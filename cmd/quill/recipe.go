@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -42,7 +43,9 @@ the caller begin at 4.`,
 				return err
 			}
 			r, err := native.Decode(data)
-			if err != nil {
+			if at, ok := errors.AsType[*native.Error](err); ok {
+				return fmt.Errorf("%s: %w; the file is cut short, of another layout, or not of the vendor's compiler (quill inspect shows bundles)", args[0], at)
+			} else if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
 			report := newRecipeReport(args[0], len(data), r)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"quill/recipes"
 	"quill/runtime"
 	"quill/runtime/tokenizer"
 )
@@ -136,15 +137,15 @@ func (o *runOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 			return errors.New("--prompt is empty")
 		}
 	}
-	s, err := o.open(ctx, o.bundle, o.options(), stderr)
+	limit := 0
+	s, err := o.open(ctx, o.bundle, o.options(), func(b *recipes.Bundle) (err error) {
+		limit, err = o.limit(&b.Manifest, prompt, stderr)
+		return err
+	}, stderr)
 	if err != nil {
 		return err
 	}
 	defer s.Close() // everything was read from it
-	limit, err := o.limit(s.Info(), prompt, stderr)
-	if err != nil {
-		return err
-	}
 	a := newAnswer(stdout, tok, s.Info().Model.EOS, !o.json)
 	clock := stopwatch{start: time.Now()}
 	text := slices.Clone(prompt) // with what was answered, from which to go on
@@ -188,11 +189,11 @@ func (o *runOptions) tokenizer(stderr io.Writer) (*tokenizer.Tokenizer, error) {
 }
 
 // limit checks the prompt and says how many tokens an answer can have.
-func (o *runOptions) limit(info runtime.Info, prompt []int32, stderr io.Writer) (int, error) {
-	if err := checkTokens(prompt, info.Model.ValidVocab); err != nil {
+func (o *runOptions) limit(m *recipes.Manifest, prompt []int32, stderr io.Writer) (int, error) {
+	if err := checkTokens(prompt, m.Model.ValidVocab); err != nil {
 		return 0, err
 	}
-	longest := info.Deployment.MaxModelLen
+	longest := m.Deployment.MaxModelLen
 	room := longest - len(prompt)
 	if room < 1 {
 		return 0, fmt.Errorf("the prompt has %s; with max_model_len %d it can have %d and an answer of 1: compile the deployment with a larger max_model_len",

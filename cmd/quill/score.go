@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"quill/recipes"
 	"quill/recipes/safetensors"
 	"quill/runtime"
 )
@@ -151,26 +152,12 @@ func (o *scoreOptions) run(ctx context.Context, stderr io.Writer) (*scored, erro
 			return nil, err
 		}
 	}
-	s, err := o.open(ctx, o.bundle, o.options(), stderr)
+	s, err := o.open(ctx, o.bundle, o.options(), func(b *recipes.Bundle) error { return o.fits(&b.Manifest, tokens, ref) }, stderr)
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close() // everything was read from it
 	vocab := s.Info().Model.ValidVocab
-	if err := checkTokens(tokens, vocab); err != nil {
-		return nil, err
-	}
-	if ref != nil {
-		if err := ref.fits(len(tokens), vocab); err != nil {
-			return nil, err
-		}
-	}
-	if longest := s.Info().Deployment.MaxModelLen; len(tokens) > longest {
-		return nil, fmt.Errorf("the sequence has %d tokens, max_model_len is %d: compile the deployment with a larger one", len(tokens), longest)
-	}
-	if d := s.Info().Deployment; o.feed.NoiseSeqs >= d.MaxNumSeqs {
-		return nil, fmt.Errorf("--noise-seqs %d: want at most %d, since max_num_seqs is %d and the sequence is one", o.feed.NoiseSeqs, d.MaxNumSeqs-1, d.MaxNumSeqs)
-	}
 	data, err := o.logits(ctx, s, tokens, vocab, stderr)
 	if err != nil {
 		return nil, err
@@ -196,6 +183,26 @@ func (o *scoreOptions) run(ctx context.Context, stderr io.Writer) (*scored, erro
 	}
 	done.Seconds = time.Since(start).Seconds()
 	return done, nil
+}
+
+// fits checks the sequence, and what it is compared with, against the bundle.
+func (o *scoreOptions) fits(m *recipes.Manifest, tokens []int32, ref *reference) error {
+	if err := checkTokens(tokens, m.Model.ValidVocab); err != nil {
+		return err
+	}
+	if ref != nil {
+		if err := ref.fits(len(tokens), m.Model.ValidVocab); err != nil {
+			return err
+		}
+	}
+	d := &m.Deployment
+	switch {
+	case len(tokens) > d.MaxModelLen:
+		return fmt.Errorf("the sequence has %d tokens, max_model_len is %d: compile the deployment with a larger one", len(tokens), d.MaxModelLen)
+	case o.feed.NoiseSeqs >= d.MaxNumSeqs:
+		return fmt.Errorf("--noise-seqs %d: want at most %d, since max_num_seqs is %d and the sequence is one", o.feed.NoiseSeqs, d.MaxNumSeqs-1, d.MaxNumSeqs)
+	}
+	return nil
 }
 
 // checkOut checks the file to write, if there is to be one.

@@ -2,8 +2,10 @@ package main
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -68,7 +70,9 @@ func (o *targetImport) run(cmd *cobra.Command, path string) error {
 		return err
 	}
 	src, err := recipes.ReadSmall(path, header.MaxBytes)
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w; headers come with the Intel Gaudi software, which installs %s: a copy of it will do", err, vendorHeader)
+	} else if err != nil {
 		return err
 	}
 	h, err := header.Parse(path, src, beside(filepath.Dir(path)))

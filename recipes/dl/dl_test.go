@@ -48,7 +48,7 @@ func TestErrorText(t *testing.T) {
 	lib := dl.NewLibrary("libtest.so", "")
 	err := error(lib.Fail("synDeviceAcquireByModuleId", dl.NoDeviceFound, "module 3"))
 	require.EqualError(t, err, "module 3: synDeviceAcquireByModuleId: status 8 (synNoDeviceFound): no such device; "+
-		"help: hl-smi lists the devices; another process may hold it, or the driver is not loaded")
+		"help: hl-smi and quill doctor list the devices, --modules chooses them; another process may hold it, or the driver is not loaded")
 	require.ErrorIs(t, err, dl.NoDeviceFound)
 	require.NotErrorIs(t, err, dl.Busy)
 	e, ok := errors.AsType[*dl.Error](fmt.Errorf("rank 0: %w", err))

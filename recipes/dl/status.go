@@ -34,7 +34,7 @@ var statuses = [...]struct{ name, means, help string }{
 	5:  {"synObjectAlreadyInitialized", "the object is in use, its properties are final", "properties of a tensor must be set before the first node that uses it"},
 	6:  {"synObjectNotInitialized", "the object is not initialised", ""},
 	7:  {"synCommandSubmissionFailure", "the driver refused the commands", "look at dmesg for errors of the device"},
-	8:  {"synNoDeviceFound", "no such device", "hl-smi lists the devices; another process may hold it, or the driver is not loaded"},
+	8:  {"synNoDeviceFound", "no such device", "hl-smi and quill doctor list the devices, --modules chooses them; another process may hold it, or the driver is not loaded"},
 	9:  {"synDeviceTypeMismatch", "what was compiled is for another type of device", "compile it for this device"},
 	10: {"synFailedToInitializeCb", "a command buffer could not be made", ""},
 	11: {"synFailedToFreeCb", "a command buffer could not be freed", ""},

@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -80,6 +82,9 @@ func New(ctx context.Context, o Options, b *recipes.Bundle, set *recipes.Set) (*
 		if first := slices.Index(o.Modules, module); first < rank {
 			return nil, fmt.Errorf("hpu: module %d is for rank %d and for rank %d: a card has one rank", module, first, rank)
 		}
+	}
+	if b.Native == nil {
+		return nil, fmt.Errorf("hpu: %w", errNative) // before a process is started
 	}
 	if o.Deadline == 0 {
 		o.Deadline = DefaultDeadline
@@ -158,19 +163,19 @@ func (g *Group) join(ctx context.Context) error {
 		}
 		g.members = append(g.members, m)
 	}
-	err := g.do(ctx, &request{what: "open", kind: askOpen, limit: g.opt.Patience, body: g.openBody})
+	err := g.do(ctx, &request{what: "open", kind: askOpen, limit: g.opt.Patience, starts: true, body: g.openBody})
 	if err != nil || n == 1 {
 		return err
 	}
 	// All cards are taken before a rank makes an identity, and it is made before one
 	// joins: so no rank waits for one that never comes.
 	var id []byte
-	unique := request{what: "make a communicator", kind: askUnique, limit: g.opt.Patience, to: g.members[:1]}
+	unique := request{what: "make a communicator", kind: askUnique, limit: g.opt.Patience, starts: true, to: g.members[:1]}
 	unique.reply = func(_ int, body []byte) error { id = body; return nil }
 	if err := g.do(ctx, &unique); err != nil {
 		return err
 	}
-	return g.do(ctx, &request{what: "join the communicator", kind: askJoin, limit: g.opt.Patience, body: func(int) ([]byte, error) { return id, nil }})
+	return g.do(ctx, &request{what: "join the communicator", kind: askJoin, limit: g.opt.Patience, starts: true, body: func(int) ([]byte, error) { return id, nil }})
 }
 
 func (g *Group) openBody(rank int) ([]byte, error) {
@@ -246,6 +251,9 @@ type request struct {
 	to    []*member     // nil is all
 	fixed bool          // it cannot be cancelled on the way
 	last  bool          // ranks end when they have replied
+	// starts says that the cards hold nothing yet that could be lost. Where a rank cannot do
+	// it that is the error, and no loss, whether the others are done by then or not.
+	starts bool
 
 	body     func(rank int) ([]byte, error)    // nil is nothing
 	reply    func(rank int, body []byte) error // what a rank replied; may be nil
@@ -254,7 +262,8 @@ type request struct {
 
 // do sends a request and waits until all ranks have replied. A rank that cannot do
 // it makes an error, and leaves the others little time; a rank that is gone or does
-// not reply in time is the end of all. g.mu is held.
+// not reply in time is the end of all. The error names one rank, at which it began: that
+// others did not finish then follows from it. g.mu is held.
 func (g *Group) do(ctx context.Context, r *request) error {
 	if err := g.alive(r.what); err != nil {
 		return err
@@ -311,7 +320,7 @@ func (g *Group) wait(ctx context.Context, r *request, left int) error {
 			case rep.err != nil && r.last && m.done:
 				continue
 			case rep.err != nil:
-				return g.lose(r.what, errors.Join(failed, fmt.Errorf("rank %d: %w", rep.rank, m.why(rep.err))))
+				return g.lose(r.what, after(fmt.Errorf("rank %d: %w", rep.rank, m.why(rep.err)), failed))
 			case rep.kind == sayState:
 				continue // too late for who asked
 			case m.done || rep.kind < sayDone || rep.kind > sayProgress:
@@ -328,7 +337,7 @@ func (g *Group) wait(ctx context.Context, r *request, left int) error {
 				f, err := parse[failure](rep.body)
 				err = errors.Join(err, fmt.Errorf("rank %d: %s", rep.rank, f.Text))
 				if f.Lost {
-					return g.lose(r.what, err)
+					return g.lose(r.what, after(err, failed))
 				}
 				if failed == nil {
 					// The others may wait for this one for ever.
@@ -343,7 +352,15 @@ func (g *Group) wait(ctx context.Context, r *request, left int) error {
 			m.done = true
 			left--
 		case <-g.timer.C:
-			return g.lose(r.what, errors.Join(failed, fmt.Errorf("%d of %d ranks did not answer within %v", left, len(g.members), limit)))
+			switch {
+			case failed == nil:
+				return g.lose(r.what, fmt.Errorf("%s did not answer within %v", g.silent(), limit))
+			case r.starts:
+				g.abandon()
+				g.lost = fmt.Errorf("%s: %w", r.what, failed)
+				return g.lost
+			}
+			return g.lose(r.what, failed)
 		case <-cancelled:
 			return g.lose(r.what, ctx.Err())
 		}
@@ -352,6 +369,30 @@ func (g *Group) wait(ctx context.Context, r *request, left int) error {
 		return fmt.Errorf("%s: %w", r.what, failed)
 	}
 	return nil
+}
+
+// after adds what a rank said before: work of several ranks may fail on the others before
+// the one at which it began is known to be gone.
+func after(err, before error) error {
+	if before == nil {
+		return err
+	}
+	return fmt.Errorf("%w, after %w", err, before)
+}
+
+// silent names the ranks that have not replied to the present request.
+func (g *Group) silent() string {
+	var ranks []string
+	for _, m := range g.members {
+		if !m.done {
+			ranks = append(ranks, strconv.Itoa(m.rank))
+		}
+	}
+	text := fmt.Sprintf("%d of %d ranks", len(ranks), len(g.members))
+	if len(ranks) < len(g.members) {
+		text += fmt.Sprintf(" (%s)", strings.Join(ranks, ", "))
+	}
+	return text
 }
 
 // why is what is known of a rank that does not talk any more.
@@ -371,11 +412,16 @@ func (m *member) why(err error) error {
 func (g *Group) lose(what string, cause error) error {
 	e := &LostError{What: what, Cause: cause, Ranks: g.states()}
 	g.lost = e
+	g.abandon()
+	return e
+}
+
+// abandon ends all ranks, whatever they are at.
+func (g *Group) abandon() {
 	for _, m := range g.members {
 		_ = m.conn.send(askAbort) // it may be gone
 	}
 	g.end(abortLimit)
-	return e
 }
 
 // states asks what each rank is at. Ranks that do not answer are known by what
@@ -542,7 +588,7 @@ func (g *Group) replay(i int) *replay {
 	r := &replay{group: g, plan: i}
 	body := binary.LittleEndian.AppendUint32(nil, uint32(i))
 	r.request = request{
-		what: fmt.Sprintf("plan %v", g.set.Plans[i].Bucket), kind: askRun, limit: g.opt.Deadline, fixed: true,
+		what: "run", kind: askRun, limit: g.opt.Deadline, fixed: true,
 		body: func(int) ([]byte, error) { return body, nil },
 	}
 	g.replays = append(g.replays, r)
@@ -563,13 +609,13 @@ func (g *Group) load(ctx context.Context, report func(done, total int64)) error 
 		if err != nil {
 			return err
 		}
-		err = g.do(ctx, &request{what: "bind " + r.request.what, kind: askBind, limit: g.opt.Patience, body: func(int) ([]byte, error) { return body, nil }})
+		err = g.do(ctx, &request{what: fmt.Sprintf("bind plan %v", g.set.Plans[r.plan].Bucket), kind: askBind, limit: g.opt.Patience, starts: true, body: func(int) ([]byte, error) { return body, nil }})
 		if err != nil {
 			return err
 		}
 	}
 	seen := make([]progress, g.Ranks())
-	return g.do(ctx, &request{what: "load weights", kind: askLoad, limit: g.opt.Patience, progress: func(rank int, p progress) {
+	return g.do(ctx, &request{what: "load weights", kind: askLoad, limit: g.opt.Patience, starts: true, progress: func(rank int, p progress) {
 		if report == nil {
 			return
 		}

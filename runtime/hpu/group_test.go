@@ -72,6 +72,51 @@ var oddRanks = map[string]func() error{
 			return nil
 		})
 	},
+	// The second has no card, and the first takes its time.
+	"cardless": func() error {
+		return answer(func(r *oddRank, k kind) error {
+			if k == askOpen && r.rank == 1 {
+				return r.sendJSON(sayFailed, failure{Text: "no card"})
+			}
+			return nil
+		})
+	},
+	// The second cannot do it, and the first waits for it.
+	"weak": func() error {
+		return answer(func(r *oddRank, k kind) error {
+			switch {
+			case k != askClear:
+				return r.send(sayDone)
+			case r.rank == 1:
+				r.place(1).runs.Store(1)
+				return r.sendJSON(sayFailed, failure{Text: "no memory"})
+			}
+			return nil
+		})
+	},
+	// The second ends, which the first says before it is known.
+	"mortal": func() error {
+		return answer(func(r *oddRank, k kind) error {
+			switch {
+			case k != askClear:
+				return r.send(sayDone)
+			case r.rank == 0:
+				return r.sendJSON(sayFailed, failure{Text: "the other is gone"})
+			}
+			time.Sleep(100 * time.Millisecond)
+			os.Exit(7)
+			return nil
+		})
+	},
+	// The second says nothing.
+	"silent": func() error {
+		return answer(func(r *oddRank, k kind) error {
+			if k == askClear && r.rank == 1 {
+				return nil
+			}
+			return r.send(sayDone)
+		})
+	},
 }
 
 type oddRank struct {
@@ -109,26 +154,33 @@ func answer(to func(*oddRank, kind) error) error {
 	}
 }
 
-func odd(t *testing.T, as string) *Group {
-	b := &recipes.Bundle{}
+func odd(t *testing.T, as string, patience time.Duration) *Group {
+	g, err := openOdd(t, as, patience)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, g.Close()) })
+	return g
+}
+
+func openOdd(t *testing.T, as string, patience time.Duration) (*Group, error) {
+	b := &recipes.Bundle{Native: &recipes.Native{}}
 	b.Manifest.Deployment.TensorParallel = 2
-	g, err := New(t.Context(), Options{
-		Log: os.Stderr, Patience: 20 * time.Second,
+	return New(t.Context(), Options{
+		Log: os.Stderr, Patience: patience,
 		Command: func() *exec.Cmd {
 			cmd := exec.Command(os.Args[0])
 			cmd.Env = append(os.Environ(), asRank+"="+as)
 			return cmd
 		},
 	}, b, &recipes.Set{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, g.Close()) })
-	return g
 }
+
+// patient is a patience that no answer takes.
+const patient = 20 * time.Second
 
 // What a rank says too late is no answer to another question.
 func TestLateState(t *testing.T) {
 	t.Parallel()
-	g := odd(t, "late")
+	g := odd(t, "late", patient)
 	_, err := g.States()
 	require.NoError(t, err)
 	require.NoError(t, g.Clear(recipes.Arena))
@@ -144,7 +196,7 @@ func TestOddAnswers(t *testing.T) {
 		"eager":   "rank 0 sent packet 13, for which nobody asked",
 		"strange": "sent packet 17, for which nobody asked",
 	} {
-		err := odd(t, as).Clear(recipes.Arena)
+		err := odd(t, as, patient).Clear(recipes.Arena)
 		require.ErrorIs(t, err, runtime.ErrDeviceLost)
 		require.ErrorContains(t, err, want)
 	}
@@ -153,11 +205,46 @@ func TestOddAnswers(t *testing.T) {
 // Ranks that load are given up when one has failed.
 func TestFailedWhileOthersLoad(t *testing.T) {
 	t.Parallel()
-	g := odd(t, "busy")
+	g := odd(t, "busy", patient)
 	start := time.Now()
 	err := g.LoadWeights(t.Context(), nil)
-	require.ErrorContains(t, err, "rank 1: no weights")
+	require.EqualError(t, err, "load weights: rank 1: no weights")
+	require.NotErrorIs(t, err, runtime.ErrDeviceLost, "nothing was in the cards")
 	require.Less(t, time.Since(start), 10*time.Second)
+}
+
+// A rank that has no card is the error, not those that were still taking theirs.
+func TestCardlessRank(t *testing.T) {
+	t.Parallel()
+	_, err := openOdd(t, "cardless", patient)
+	require.EqualError(t, err, "hpu: open: rank 1: no card")
+}
+
+// An error names the rank at which it began, and why.
+func TestErrorsNameTheCause(t *testing.T) {
+	t.Parallel()
+	for as, want := range map[string]string{
+		"weak": "clear arena: the device is lost: rank 1: no memory\n" +
+			"  rank 0 has run nothing\n" +
+			"  rank 1: plan , run 1: 0 of 0 steps enqueued, it does not answer",
+		"mortal": "clear arena: the device is lost: rank 1: the process of the rank is gone: exit status 7, after rank 0: the other is gone",
+		"silent": "clear arena: the device is lost: 1 of 2 ranks (1) did not answer within 5s",
+	} {
+		t.Run(as, func(t *testing.T) {
+			t.Parallel()
+			err := odd(t, as, 5*time.Second).Clear(recipes.Arena)
+			require.ErrorIs(t, err, runtime.ErrDeviceLost)
+			require.EqualError(t, err, want)
+		})
+	}
+}
+
+// Without native recipes no process is started.
+func TestNoNativeRecipes(t *testing.T) {
+	b := &recipes.Bundle{}
+	b.Manifest.Deployment.TensorParallel = 1
+	_, err := New(t.Context(), Options{}, b, &recipes.Set{})
+	require.ErrorIs(t, err, errNative)
 }
 
 // A card has one rank.

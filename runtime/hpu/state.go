@@ -5,6 +5,7 @@ package hpu
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"quill/runtime"
@@ -63,6 +64,9 @@ func (s *State) String() string {
 func (e *LostError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %v: %v", e.What, runtime.ErrDeviceLost, e.Cause)
+	if !slices.ContainsFunc(e.Ranks, func(s State) bool { return s.Runs > 0 }) {
+		return b.String() // they were still being started
+	}
 	for i := range e.Ranks {
 		b.WriteString("\n  ")
 		b.WriteString(e.Ranks[i].String())
