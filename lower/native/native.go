@@ -22,7 +22,7 @@ import (
 	"os/exec"
 	"time"
 
-	"quill/lower/synapse/syn"
+	"quill/lower/synapse/compiler"
 	"quill/recipes"
 	"quill/recipes/store"
 	"quill/recipes/target"
@@ -79,7 +79,7 @@ func Open(ctx context.Context, opt Options) (*Compiler, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = errors.Join(c.library(ctx), syn.CheckKernels())
+	err = errors.Join(c.library(ctx), compiler.CheckKernels())
 	if err == nil {
 		err = c.with.environment(os.Environ())
 	}

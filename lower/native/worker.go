@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"quill/lower/synapse/syn"
+	"quill/lower/synapse/compiler"
 	"quill/recipes"
 	"quill/recipes/dl"
 	"quill/recipes/target"
@@ -99,7 +99,7 @@ func (s *server) answer(q *request) *answer {
 // Vendor is the vendor's library.
 type Vendor struct {
 	lib      *dl.Library
-	compiler *syn.Compiler
+	compiler *compiler.Compiler
 }
 
 // Load loads the library and initialises it.
@@ -107,7 +107,7 @@ func (v *Vendor) Load(synapse string) (driver string, files []string, err error)
 	if v.lib, err = dl.OpenSynapse(synapse); err != nil {
 		return "", nil, err
 	}
-	if v.compiler, err = syn.Load(v.lib); err != nil {
+	if v.compiler, err = compiler.Load(v.lib); err != nil {
 		return "", nil, err
 	}
 	if driver, err = v.compiler.Version(); err != nil {

@@ -15,17 +15,17 @@ import (
 	"quill/recipes"
 	"quill/recipes/dl"
 	"quill/recipes/dtype"
-	"quill/runtime/hpu/syn"
+	"quill/runtime/hpu/launch"
 )
 
 // card is the card of a rank with everything that replays need: memory, programs and
 // plans. One goroutine uses it, but for done.
 type card struct {
-	rt     *syn.Runtime
-	dev    *syn.Device
-	stream *syn.Stream
+	rt     *launch.Runtime
+	dev    *launch.Device
+	stream *launch.Stream
 	ranks  int
-	comm   *syn.Comm // nil for one rank alone
+	comm   *launch.Comm // nil for one rank alone
 	// undo releases what was acquired, the last first.
 	undo []func() error
 	// where tells the group what the card is at.
@@ -38,7 +38,7 @@ type card struct {
 
 	// marks are recorded behind every markEvery steps of a run, so that it can be told
 	// how far a card is that hangs.
-	marks    []*syn.Event
+	marks    []*launch.Event
 	recorded atomic.Int64 // marks of the present run
 	moved    atomic.Int64 // sections whose address in a launch table was changed, since the start
 }
@@ -48,8 +48,8 @@ const markEvery = 8
 // program is a native recipe with its launch table: an entry a persistent tensor,
 // which is filled once. From launch to launch only addresses of sections change.
 type program struct {
-	recipe   *syn.Recipe
-	table    []syn.LaunchTensor
+	recipe   *launch.Recipe
+	table    []launch.Binding
 	sections []section
 }
 
@@ -71,7 +71,7 @@ func (c *card) acquire(library string, module uint32, patience time.Duration) er
 	if err != nil {
 		return err
 	}
-	if c.rt, err = syn.Load(lib); err != nil {
+	if c.rt, err = launch.Load(lib); err != nil {
 		return err
 	}
 	c.undo = append(c.undo, c.rt.Close)
@@ -190,7 +190,7 @@ func spill(native []byte) (*os.File, error) {
 
 // fill makes an entry of each persistent tensor that the library knows, and checks it
 // against the recipe: name, type, dims, section and place.
-func (p *program) fill(r *recipes.Recipe, tensors []syn.Tensor) error {
+func (p *program) fill(r *recipes.Recipe, tensors []launch.Tensor) error {
 	byName := make(map[string]*recipes.Tensor)
 	for _, i := range persistent(r) {
 		byName[r.Tensors[i].Name] = &r.Tensors[i]

@@ -16,7 +16,7 @@ import (
 
 	"quill/recipes"
 	"quill/recipes/dl"
-	"quill/runtime/hpu/syn"
+	"quill/runtime/hpu/launch"
 )
 
 // Serve is the process of a rank. It talks to the group over descriptor 3, shares the
@@ -48,7 +48,7 @@ type rank struct {
 
 	req    openRequest
 	opened atomic.Pointer[openRequest] // req, once there is one, for who listens
-	joined atomic.Pointer[syn.Comm]    // so the card's communicator
+	joined atomic.Pointer[launch.Comm] // so the card's communicator
 	bundle *recipes.Bundle
 	set    *recipes.Set
 	card   card

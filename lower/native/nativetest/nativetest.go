@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"quill/lower/synapse/syn"
+	"quill/lower/synapse/compiler"
 	"quill/recipes"
 	"quill/recipes/dl"
 	"quill/recipes/target"
@@ -21,7 +21,7 @@ func Compile(t testing.TB, library string, p *target.Profile, b *recipes.Bundle)
 	t.Helper()
 	lib, err := dl.OpenSynapse(library)
 	require.NoError(t, err)
-	c, err := syn.Load(lib)
+	c, err := compiler.Load(lib)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, c.Close()) }()
 	driver, err := c.Version()

@@ -1,11 +1,11 @@
-// Package syn compiles recipes with the vendor's graph compiler, which is in
+// Package compiler compiles recipes with the vendor's graph compiler, which is in
 // libSynapse.so and needs no device.
 //
 //	Compiler ──Build──→ Graph ──Compile──→ Compiled ──Serialize──→ file for the runtime
 //
 // The library may compile several graphs at once, but parts of it were seen to share
 // state between threads: processes are the safe way to compile in parallel.
-package syn
+package compiler
 
 import (
 	"fmt"

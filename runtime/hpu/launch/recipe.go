@@ -1,4 +1,4 @@
-package syn
+package launch
 
 import (
 	"fmt"
@@ -58,8 +58,8 @@ type Tensor struct {
 
 // Bind is the tensor at an address of the device, which is its section's base and
 // [Tensor.Offset].
-func (t *Tensor) Bind(address uint64) LaunchTensor {
-	b := LaunchTensor{Address: address, Type: t.Type, ID: t.ID}
+func (t *Tensor) Bind(address uint64) Binding {
+	b := Binding{Address: address, Type: t.Type, ID: t.ID}
 	copy(b.Size[:], t.Dims)
 	if len(t.Dims) == 1 {
 		b.Size[1] = 1 // what runs on cards passes [n,1]

@@ -1,6 +1,6 @@
 //go:build linux && amd64 && !nohpu
 
-package syn_test
+package compiler_test
 
 import (
 	"os"
@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"quill/lower/synapse/syn"
+	"quill/lower/synapse/compiler"
 	"quill/recipes"
 	"quill/recipes/dl"
 	"quill/recipes/dl/dltest"
@@ -57,10 +57,10 @@ func sample() *recipes.Recipe {
 	}
 }
 
-func load(t *testing.T, flags ...string) (*dltest.Fake, *syn.Compiler, *target.Profile) {
+func load(t *testing.T, flags ...string) (*dltest.Fake, *compiler.Compiler, *target.Profile) {
 	t.Helper()
 	lib := dltest.New(t, flags...)
-	c, err := syn.Load(lib.Library)
+	c, err := compiler.Load(lib.Library)
 	require.NoError(t, err)
 	require.Equal(t, "synInitialize\n", lib.Trace())
 	p, err := target.Load(target.Names()[0])
@@ -198,7 +198,7 @@ func TestCompileFails(t *testing.T) {
 
 func TestLoadPartial(t *testing.T) {
 	lib := dltest.New(t, "-DPARTIAL")
-	_, err := syn.Load(lib.Library)
+	_, err := compiler.Load(lib.Library)
 	require.ErrorContains(t, err, "libfake.so does not export synGraphSetAttributes, synSectionCreate; help: ")
 	require.Empty(t, lib.Trace())
 }
