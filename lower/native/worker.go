@@ -117,23 +117,10 @@ func (v *Vendor) Load(synapse string) (driver string, files []string, err error)
 	return driver, files, err
 }
 
-// Compile makes the graph of a recipe, compiles it and writes the result.
+// Compile compiles a recipe and writes the result.
 func (v *Vendor) Compile(r *recipes.Recipe, p *target.Profile, out string) (workspace, programs int64, err error) {
 	v.lib.MarkLogs() // errors of other recipes are none of this one
-	g, err := v.compiler.Build(r, p)
-	if err != nil {
-		return 0, 0, err
-	}
-	made, err := g.Compile(r.Name)
-	err = errors.Join(err, g.Destroy())
-	if made == nil {
-		return 0, 0, err
-	}
-	if err == nil {
-		err = made.Serialize(out)
-	}
-	w, n, sizes := made.Sizes()
-	return int64(w), int64(n), errors.Join(err, sizes, made.Destroy())
+	return v.compiler.Compile(r, p, out)
 }
 
 // loadedWith are the files of a library that this process loaded by that name, and of

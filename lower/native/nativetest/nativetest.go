@@ -3,7 +3,6 @@
 package nativetest
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -29,16 +28,11 @@ func Compile(t testing.TB, library string, p *target.Profile, b *recipes.Bundle)
 	n := &recipes.Native{Driver: driver, Recipes: make(map[recipes.Hash]recipes.NativeRecipe)}
 	path := filepath.Join(t.TempDir(), "recipe")
 	for h, r := range b.Recipes {
-		g, err := c.Build(r, p)
+		workspace, programs, err := c.Compile(r, p, path)
 		require.NoError(t, err)
-		x, err := g.Compile(r.Name)
-		require.NoError(t, err)
-		require.NoError(t, x.Serialize(path))
-		workspace, programs, err := x.Sizes()
-		require.NoError(t, errors.Join(err, x.Destroy(), g.Destroy()))
 		data, err := os.ReadFile(path)
 		require.NoError(t, err)
-		n.Recipes[h], err = recipes.PackNative(data, int64(workspace), int64(programs))
+		n.Recipes[h], err = recipes.PackNative(data, workspace, programs)
 		require.NoError(t, err)
 	}
 	b.Native = n
