@@ -71,7 +71,7 @@ var external = map[string][]string{
 	"github.com/dave/jennifer":         {"ir/internal/opgen"},
 	"github.com/ebitengine/purego":     {"recipes/dl"},
 	"github.com/goccy/go-yaml":         {"lower"},
-	"github.com/gofrs/flock":           {"recipes/store", "runtime/hpu/simsynapse"},
+	"github.com/gofrs/flock":           {"lower/native", "recipes/store", "runtime/hpu/simsynapse"},
 	"github.com/spf13/cobra":           {"cmd/quill"},
 	"github.com/spf13/pflag":           {"cmd/quill"},
 	"github.com/vbauerster/mpb":        {"cmd/quill"},
