@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -369,14 +368,4 @@ func (r *rank) move(k kind, body []byte) ([]byte, error) {
 func (r *rank) release() error {
 	r.joined.Store(nil)
 	return r.card.release()
-}
-
-// sendState sends a state. It may be called while another goroutine sends.
-func (c *conn) sendState(s State) error {
-	data, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-	_, err = c.Write(append([]byte{byte(sayState)}, data...))
-	return err
 }

@@ -93,7 +93,7 @@ type retrieved struct {
 	_       [3]uint8
 	section uint32 `c:"tensorSectionId"`
 	offset  uint64 `c:"tensorOffsetInSection"`
-	isInput uint8  `c:"isInput"`
+	_       uint8  `c:"isInput"`
 	_       [3]uint8
 	_       [10]uint32 `c:"reserved"`
 	_       uint32

@@ -139,7 +139,7 @@ func TestRecipe(t *testing.T) {
 	tensors, err := r.Tensors()
 	require.NoError(t, err)
 	require.Equal(t, []launch.Tensor{
-		{Name: "tensor0", ID: 0, Section: 4, Offset: 0, DType: dtype.BF16, Dims: []uint64{5}, Input: true},
+		{Name: "tensor0", ID: 0, Section: 4, Offset: 0, DType: dtype.BF16, Dims: []uint64{5}},
 		{Name: "tensor1", ID: 1, Section: 5, Offset: 128, DType: dtype.I32, Dims: []uint64{15, 16, 17}},
 	}, tensors)
 

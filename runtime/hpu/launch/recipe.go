@@ -53,7 +53,6 @@ type Tensor struct {
 	Type    uint32 // synTensorType; 0 is data
 	DType   dtype.Type
 	Dims    []uint64 // fastest first
-	Input   bool
 }
 
 // Bind is the tensor at an address of the device, which is its section's base and
@@ -100,7 +99,7 @@ func (x *Recipe) Tensors() ([]Tensor, error) {
 func (i *retrieved) tensor() (Tensor, error) {
 	t := Tensor{
 		Name: dl.CString(i.name[:]), ID: i.id, Section: i.section, Offset: i.offset,
-		Type: i.kind, DType: dataTypes[i.dtype], Input: i.isInput != 0,
+		Type: i.kind, DType: dataTypes[i.dtype],
 	}
 	if t.DType == dtype.Invalid {
 		return t, fmt.Errorf("tensor %s has element type %d, which quill does not have; help: it is not a recipe that quill compiled", t.Name, i.dtype)
