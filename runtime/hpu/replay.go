@@ -13,6 +13,14 @@ import (
 	"quill/runtime"
 )
 
+// replay is a plan that the ranks have.
+type replay struct {
+	group        *Group
+	plan         int
+	request      request
+	stage, fetch []transfer
+}
+
 // Bind makes a plan ready to run. The ranks learn of it in LoadWeights.
 func (g *Group) Bind(p *recipes.Plan, _ func(recipes.Hash) *recipes.Recipe) (runtime.Replay, error) {
 	g.mu.Lock()
@@ -68,14 +76,6 @@ func (g *Group) load(ctx context.Context, report func(done, total int64)) error 
 		}
 		report(done, total)
 	}})
-}
-
-// replay is a plan that the ranks have.
-type replay struct {
-	group        *Group
-	plan         int
-	request      request
-	stage, fetch []transfer
 }
 
 // Stage is shared memory that every rank copies to its arena.
