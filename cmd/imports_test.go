@@ -30,25 +30,25 @@ var rules = map[string][]string{
 	"recipes/dl/dltest":     {"recipes/dl"},
 	"recipes/native":        {},
 
-	"ir/ops":            {},
-	"ir/internal/opgen": {"ir/ops"},
-	"ir":                {"ir/ops"},
-	"ir/filetest":       {},
-	"ir/inkling":        {"ir", "ir/ops"},
-	"ir/interp":         {"ir", "ir/ops"},
-	"passes":            {"ir", "ir/ops", "ir/interp"}, // folding computes with the one meaning that ops have
-	"lower/synapse":     {"ir", "ir/ops", "recipes"},
-	"lower/synapse/syn": {"recipes", "recipes/dl"},
-	"lower/buckets":     {"recipes"},
-	"lower/native":      {"recipes", "recipes/dl", "recipes/dump", "recipes/store", "lower/synapse/syn"},
-	"lower":             {"ir", "ir/ops", "ir/inkling", "passes", "recipes", "recipes/store", "lower/buckets", "lower/synapse"},
+	"ir/ops":                 {},
+	"ir/internal/opgen":      {"ir/ops"},
+	"ir":                     {"ir/ops"},
+	"ir/filetest":            {},
+	"ir/inkling":             {"ir", "ir/ops"},
+	"ir/interp":              {"ir", "ir/ops"},
+	"passes":                 {"ir", "ir/ops", "ir/interp"}, // folding computes with the one meaning that ops have
+	"lower/synapse":          {"ir", "ir/ops", "recipes"},
+	"lower/synapse/compiler": {"recipes", "recipes/dl"},
+	"lower/buckets":          {"recipes"},
+	"lower/native":           {"recipes", "recipes/dl", "recipes/dump", "recipes/store", "lower/synapse/compiler"},
+	"lower":                  {"ir", "ir/ops", "ir/inkling", "passes", "recipes", "recipes/store", "lower/buckets", "lower/synapse"},
 
 	// The serving path cannot compile.
 	"runtime/tokenizer": {},
 	"runtime/host":      {"recipes", "runtime/host/kern"},
 
-	"runtime/hpu":        {"recipes", "recipes/dl", "runtime", "runtime/hpu/syn"},
-	"runtime/hpu/syn":    {"recipes/dl"},
+	"runtime/hpu":        {"recipes", "recipes/dl", "runtime", "runtime/hpu/launch"},
+	"runtime/hpu/launch": {"recipes/dl"},
 	"runtime/devicetest": {"recipes", "runtime"},
 
 	"runtime/host/kern":              {},
@@ -56,7 +56,7 @@ var rules = map[string][]string{
 	"runtime":                        {"recipes", "runtime/host"},
 
 	// Test tools, which nothing else imports.
-	"lower/native/nativetest":    {"recipes", "recipes/dl", "lower/synapse/syn"},
+	"lower/native/nativetest":    {"recipes", "recipes/dl", "lower/synapse/compiler"},
 	"runtime/hpu/simsynapse":     {"recipes", "recipes/native", "recipes/target/header", "runtime/host"},
 	"runtime/hpu/simsynapse/lib": {"runtime/hpu/simsynapse"},
 
@@ -71,7 +71,7 @@ var external = map[string][]string{
 	"github.com/dave/jennifer":         {"ir/internal/opgen"},
 	"github.com/ebitengine/purego":     {"recipes/dl"},
 	"github.com/goccy/go-yaml":         {"lower"},
-	"github.com/gofrs/flock":           {"recipes/store", "runtime/hpu/simsynapse"},
+	"github.com/gofrs/flock":           {"lower/native", "recipes/store", "runtime/hpu/simsynapse"},
 	"github.com/spf13/cobra":           {"cmd/quill"},
 	"github.com/spf13/pflag":           {"cmd/quill"},
 	"github.com/vbauerster/mpb":        {"cmd/quill"},

@@ -83,14 +83,14 @@ func (f *filler) fill(ctx context.Context, p *recipes.Piece, buf []byte) error {
 	}
 }
 
-// fillDevice fills the weights buffers of a device with memory of its own, all
-// ranks one by one.
-func fillDevice(ctx context.Context, dev Device, slots []recipes.Weight, ckpt *safetensors.Checkpoint, progress func(done, total int64)) error {
-	f := filler{ckpt: ckpt, tp: dev.Ranks(), meter: &meter{report: progress}, put: func(p *recipes.Piece, at int64, data []byte) error {
-		return dev.Write(p.Rank, recipes.Weights, p.Weight.Offset+at, data)
+// fillRanks makes the weights of ranks from first up to end, of tp. put takes bytes for an
+// offset of a rank's weights buffer.
+func fillRanks(ctx context.Context, ckpt *safetensors.Checkpoint, set *recipes.Set, tp, first, end int, put func(rank int, offset int64, data []byte) error, progress func(done, total int64)) error {
+	f := filler{ckpt: ckpt, tp: tp, meter: &meter{report: progress}, put: func(p *recipes.Piece, at int64, data []byte) error {
+		return put(p.Rank, p.Weight.Offset+at, data)
 	}}
-	for _, w := range recipes.SlotsByOffset(slots) {
-		for rank := range f.tp {
+	for _, w := range recipes.SlotsByOffset(set.Weights) {
+		for rank := first; rank < end; rank++ {
 			f.pieces = append(f.pieces, recipes.Piece{Weight: w, Rank: rank})
 		}
 	}
@@ -107,13 +107,9 @@ func LoadRank(ctx context.Context, b *recipes.Bundle, set *recipes.Set, model st
 		return err
 	}
 	defer func() { err = errors.Join(err, ckpt.Close()) }()
-	f := filler{ckpt: ckpt, tp: b.Manifest.Deployment.TensorParallel, meter: &meter{report: progress}, put: func(p *recipes.Piece, at int64, data []byte) error {
-		return put(p.Weight.Offset+at, data)
-	}}
-	for _, w := range recipes.SlotsByOffset(set.Weights) {
-		f.pieces = append(f.pieces, recipes.Piece{Weight: w, Rank: rank})
-	}
-	return f.run(ctx)
+	return fillRanks(ctx, ckpt, set, b.Manifest.Deployment.TensorParallel, rank, rank+1, func(_ int, offset int64, data []byte) error {
+		return put(offset, data)
+	}, progress)
 }
 
 // meter adds up what several goroutines do.

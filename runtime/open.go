@@ -126,7 +126,9 @@ func openDevice(ctx context.Context, b *recipes.Bundle, set *recipes.Set, opt Op
 		if self, ok := dev.(SelfLoading); ok {
 			err = self.LoadWeights(ctx, opt.Progress)
 		} else {
-			err = fillDevice(ctx, dev, set.Weights, ckpt, opt.Progress)
+			err = fillRanks(ctx, ckpt, set, dev.Ranks(), 0, dev.Ranks(), func(rank int, offset int64, data []byte) error {
+				return dev.Write(rank, recipes.Weights, offset, data)
+			}, opt.Progress)
 		}
 	}
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	compiler "quill/lower/synapse/syn"
+	"quill/lower/synapse/compiler"
 	"quill/recipes/dl"
 	"quill/recipes/target"
-	"quill/runtime/hpu/syn"
+	"quill/runtime/hpu/launch"
 )
 
 // symptom is one thing that doctor looked at.
@@ -145,7 +145,7 @@ func (o *doctorOptions) software(profile *target.Profile) []symptom {
 
 // cards looks at the cards, and tries one if it was named.
 func (o *doctorOptions) cards(lib *dl.Library) []symptom {
-	rt, err := syn.Load(lib)
+	rt, err := launch.Load(lib)
 	if err != nil {
 		return []symptom{{"runtime", bad, what(err), remedy(err)}}
 	}
@@ -177,7 +177,7 @@ const tries = 400
 
 // tryCard copies patterns to a card and back. Where completion does not reach the host
 // in order, which kernels without iommu=pt were seen to do, what is read is old.
-func tryCard(rt *syn.Runtime, module uint32) (err error) {
+func tryCard(rt *launch.Runtime, module uint32) (err error) {
 	dev, err := rt.Acquire(module)
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"quill/lower/synapse/syn"
+	"quill/lower/synapse/compiler"
 	"quill/recipes"
 	"quill/recipes/store"
 )
@@ -30,7 +30,7 @@ func (in *inputs) key(recipe recipes.Hash) store.Key {
 	return store.Key{
 		{Name: "what", Text: "native recipe"},
 		{Name: "recipe", Text: recipe.String()},
-		{Name: "graph", Text: syn.GraphVersion},
+		{Name: "graph", Text: compiler.GraphVersion},
 		{Name: "profile", Text: in.profile.String()},
 		{Name: "driver", Text: in.driver},
 		{Name: "library", Text: in.library.String()},

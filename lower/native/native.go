@@ -22,7 +22,7 @@ import (
 	"os/exec"
 	"time"
 
-	"quill/lower/synapse/syn"
+	"quill/lower/synapse/compiler"
 	"quill/recipes"
 	"quill/recipes/store"
 	"quill/recipes/target"
@@ -69,7 +69,7 @@ type Step struct {
 type Compiler struct {
 	opt  Options
 	with inputs // what results depend on beside the recipe
-	dir  string // of processes
+	dir  *folder
 }
 
 // Open asks the vendor's library who it is, in a process. Everything that is wrong with
@@ -79,7 +79,7 @@ func Open(ctx context.Context, opt Options) (*Compiler, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = errors.Join(c.library(ctx), syn.CheckKernels())
+	err = errors.Join(c.library(ctx), compiler.CheckKernels())
 	if err == nil {
 		err = c.with.environment(os.Environ())
 	}
@@ -115,8 +115,11 @@ func newCompiler(opt Options) (*Compiler, error) {
 		}
 		opt.Program = func() *exec.Cmd { return exec.Command(self, WorkerCommand) }
 	}
-	dir, err := os.MkdirTemp("", "quill-native-")
-	return &Compiler{opt: opt, dir: dir}, err
+	dir, err := newFolder()
+	if err != nil {
+		return nil, fmt.Errorf("a folder for the vendor's compiler: %w", err)
+	}
+	return &Compiler{opt: opt, dir: dir}, nil
 }
 
 // library loads the library in a process, and identifies it.
@@ -132,7 +135,7 @@ func (c *Compiler) library(ctx context.Context) error {
 }
 
 // Close removes what processes left.
-func (c *Compiler) Close() { _ = os.RemoveAll(c.dir) } // it is in the system's folder for such
+func (c *Compiler) Close() { c.dir.close() }
 
 // Compile makes the native recipes of a bundle. An error is that of ctx, a
 // [FailedError], or one for which no recipe is to blame; what was made until then is in

@@ -28,9 +28,13 @@ const (
 	workerVariable = "QUILL_TEST_WORKER" // the program compiles
 	loadVariable   = "QUILL_TEST_LOAD"   // what is wrong with its library
 	traceVariable  = "QUILL_TEST_TRACE"  // folder for what was compiled: a file a try
+	openVariable   = "QUILL_TEST_OPEN"   // the program opens a compiler, and waits to be killed
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(openVariable) != "" {
+		waitInFolder()
+	}
 	if os.Getenv(workerVariable) != "" {
 		if err := Serve(fakeBackend{}); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -52,7 +52,7 @@ func (r refused) Error() string { return string(r) }
 
 // start starts process number n, and has it load the library.
 func (c *Compiler) start(ctx context.Context, n int) (*process, error) {
-	p := &process{dir: filepath.Join(c.dir, fmt.Sprint("worker-", n))}
+	p := &process{dir: filepath.Join(c.dir.path, fmt.Sprint("worker-", n))}
 	if err := os.MkdirAll(p.logs(), 0o777); err != nil {
 		return nil, err
 	}

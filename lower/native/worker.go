@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"quill/lower/synapse/syn"
+	"quill/lower/synapse/compiler"
 	"quill/recipes"
 	"quill/recipes/dl"
 	"quill/recipes/target"
@@ -99,7 +99,7 @@ func (s *server) answer(q *request) *answer {
 // Vendor is the vendor's library.
 type Vendor struct {
 	lib      *dl.Library
-	compiler *syn.Compiler
+	compiler *compiler.Compiler
 }
 
 // Load loads the library and initialises it.
@@ -107,7 +107,7 @@ func (v *Vendor) Load(synapse string) (driver string, files []string, err error)
 	if v.lib, err = dl.OpenSynapse(synapse); err != nil {
 		return "", nil, err
 	}
-	if v.compiler, err = syn.Load(v.lib); err != nil {
+	if v.compiler, err = compiler.Load(v.lib); err != nil {
 		return "", nil, err
 	}
 	if driver, err = v.compiler.Version(); err != nil {
@@ -117,23 +117,10 @@ func (v *Vendor) Load(synapse string) (driver string, files []string, err error)
 	return driver, files, err
 }
 
-// Compile makes the graph of a recipe, compiles it and writes the result.
+// Compile compiles a recipe and writes the result.
 func (v *Vendor) Compile(r *recipes.Recipe, p *target.Profile, out string) (workspace, programs int64, err error) {
 	v.lib.MarkLogs() // errors of other recipes are none of this one
-	g, err := v.compiler.Build(r, p)
-	if err != nil {
-		return 0, 0, err
-	}
-	made, err := g.Compile(r.Name)
-	err = errors.Join(err, g.Destroy())
-	if made == nil {
-		return 0, 0, err
-	}
-	if err == nil {
-		err = made.Serialize(out)
-	}
-	w, n, sizes := made.Sizes()
-	return int64(w), int64(n), errors.Join(err, sizes, made.Destroy())
+	return v.compiler.Compile(r, p, out)
 }
 
 // loadedWith are the files of a library that this process loaded by that name, and of

@@ -90,9 +90,6 @@ func OpenSynapse(path string) (*Library, error) {
 // String is the name by which the library was loaded.
 func (l *Library) String() string { return l.name }
 
-// Symbol is the address of an exported symbol, 0 if there is none.
-func (l *Library) Symbol(name string) uintptr { return l.lookup(name) }
-
 // Bind fills a table: a pointer to a struct, of which the fields with a tag
 // `sym:"synLaunch"` or `sym:"synGraphCompileV2,optional"` are funcs or uintptrs. The
 // error names all symbols that are missing and not optional; then the table is as it

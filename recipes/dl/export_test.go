@@ -7,6 +7,9 @@ var Tables = []reflect.Type{reflect.TypeFor[said](), reflect.TypeFor[base]()}
 
 const BriefSize = briefSize
 
+// Symbol is the address of an exported symbol, 0 if there is none.
+func (l *Library) Symbol(name string) uintptr { return l.lookup(name) }
+
 // NewLibrary is a library of made-up symbols, which cannot be called.
 func NewLibrary(name, logs string, symbols ...string) *Library {
 	return &Library{name: name, logs: markLogs(logs), lookup: func(s string) uintptr {

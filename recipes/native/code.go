@@ -48,7 +48,7 @@ func Decode(data []byte) (*Recipe, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	have, want := binary.LittleEndian.Uint32(data[end:]), Checksum(data[:end])
+	have, want := binary.LittleEndian.Uint32(data[end:]), checksum(data[:end])
 	if have != want {
 		return r, &ChecksumError{have, want}
 	}
@@ -63,7 +63,7 @@ func (r *Recipe) Encode() ([]byte, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	return binary.LittleEndian.AppendUint32(c.data, Checksum(c.data)), nil
+	return binary.LittleEndian.AppendUint32(c.data, checksum(c.data)), nil
 }
 
 // coder reads or writes the fields: one description of them does both. After the first
@@ -226,9 +226,9 @@ func list[T any](c *coder, v *[]T, n int, element func(*T)) {
 	}
 }
 
-// Checksum is the checksum of a file's bytes before it: a CRC of polynomial 0xAD0424F3, most
+// checksum is the checksum of a file's bytes before it: a CRC of polynomial 0xAD0424F3, most
 // significant bit first, from 0, without a final inversion.
-func Checksum(data []byte) uint32 {
+func checksum(data []byte) uint32 {
 	var crc uint32
 	for _, b := range data {
 		crc = table[byte(crc>>24)^b] ^ crc<<8

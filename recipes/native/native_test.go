@@ -13,11 +13,11 @@ import (
 )
 
 func TestChecksum(t *testing.T) {
-	require.EqualValues(t, 0, Checksum(nil))
-	require.EqualValues(t, 0xAD0424F3, Checksum([]byte{1}))
+	require.EqualValues(t, 0, checksum(nil))
+	require.EqualValues(t, 0xAD0424F3, checksum([]byte{1}))
 	// A CRC without a final inversion is 0 over what ends in it.
 	text := []byte("recipe")
-	require.EqualValues(t, 0, Checksum(binary.BigEndian.AppendUint32(text, Checksum(text))))
+	require.EqualValues(t, 0, checksum(binary.BigEndian.AppendUint32(text, checksum(text))))
 }
 
 // drawRecipe fills every field at random.

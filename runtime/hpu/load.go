@@ -9,7 +9,7 @@ import (
 
 	"quill/recipes"
 	"quill/runtime"
-	"quill/runtime/hpu/syn"
+	"quill/runtime/hpu/launch"
 )
 
 // uploads are how many pieces of weights are on their way to a card.
@@ -25,7 +25,7 @@ type uploader struct {
 // upload is pinned memory and the copy that reads it.
 type upload struct {
 	mem     []byte
-	copied  *syn.Event
+	copied  *launch.Event
 	pending bool
 }
 

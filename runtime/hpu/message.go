@@ -151,6 +151,16 @@ func (c *conn) sendJSON(k kind, v any) error {
 	return c.send(k, data)
 }
 
+// sendState sends a state. It may be called while another goroutine sends.
+func (c *conn) sendState(s State) error {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	_, err = c.Write(append([]byte{byte(sayState)}, data...))
+	return err
+}
+
 // receive waits for a packet. Its body is good until the next receive.
 func (c *conn) receive() (kind, []byte, error) {
 	n, err := c.Read(c.in)

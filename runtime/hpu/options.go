@@ -24,8 +24,8 @@ type Options struct {
 	Command func() *exec.Cmd
 	// Log is where ranks write what they have to say; nil is nowhere.
 	Log io.Writer
-	// Deadline bounds one step; 0 is DefaultDeadline. Patience bounds what ranks do before and
-	// after: opening, joining, each second of loading without progress, closing; 0 is
-	// 5 min.
+	// Deadline bounds one step; 0 is DefaultDeadline. Patience bounds each thing that ranks do
+	// before and after: opening, joining, binding, loading for as long as it makes no progress,
+	// closing; 0 is 5 min.
 	Deadline, Patience time.Duration
 }

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -16,7 +15,7 @@ import (
 
 	"quill/recipes"
 	"quill/recipes/dl"
-	"quill/runtime/hpu/syn"
+	"quill/runtime/hpu/launch"
 )
 
 // Serve is the process of a rank. It talks to the group over descriptor 3, shares the
@@ -48,7 +47,7 @@ type rank struct {
 
 	req    openRequest
 	opened atomic.Pointer[openRequest] // req, once there is one, for who listens
-	joined atomic.Pointer[syn.Comm]    // so the card's communicator
+	joined atomic.Pointer[launch.Comm] // so the card's communicator
 	bundle *recipes.Bundle
 	set    *recipes.Set
 	card   card
@@ -369,14 +368,4 @@ func (r *rank) move(k kind, body []byte) ([]byte, error) {
 func (r *rank) release() error {
 	r.joined.Store(nil)
 	return r.card.release()
-}
-
-// sendState sends a state. It may be called while another goroutine sends.
-func (c *conn) sendState(s State) error {
-	data, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-	_, err = c.Write(append([]byte{byte(sayState)}, data...))
-	return err
 }

@@ -3,14 +3,13 @@
 package nativetest
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"quill/lower/synapse/syn"
+	"quill/lower/synapse/compiler"
 	"quill/recipes"
 	"quill/recipes/dl"
 	"quill/recipes/target"
@@ -21,7 +20,7 @@ func Compile(t testing.TB, library string, p *target.Profile, b *recipes.Bundle)
 	t.Helper()
 	lib, err := dl.OpenSynapse(library)
 	require.NoError(t, err)
-	c, err := syn.Load(lib)
+	c, err := compiler.Load(lib)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, c.Close()) }()
 	driver, err := c.Version()
@@ -29,16 +28,11 @@ func Compile(t testing.TB, library string, p *target.Profile, b *recipes.Bundle)
 	n := &recipes.Native{Driver: driver, Recipes: make(map[recipes.Hash]recipes.NativeRecipe)}
 	path := filepath.Join(t.TempDir(), "recipe")
 	for h, r := range b.Recipes {
-		g, err := c.Build(r, p)
+		workspace, programs, err := c.Compile(r, p, path)
 		require.NoError(t, err)
-		x, err := g.Compile(r.Name)
-		require.NoError(t, err)
-		require.NoError(t, x.Serialize(path))
-		workspace, programs, err := x.Sizes()
-		require.NoError(t, errors.Join(err, x.Destroy(), g.Destroy()))
 		data, err := os.ReadFile(path)
 		require.NoError(t, err)
-		n.Recipes[h], err = recipes.PackNative(data, int64(workspace), int64(programs))
+		n.Recipes[h], err = recipes.PackNative(data, workspace, programs)
 		require.NoError(t, err)
 	}
 	b.Native = n

@@ -58,7 +58,6 @@ const (
 	HCCLSuccess         Result = 0
 	HCCLUnsupported     Result = 2
 	HCCLSynapseError    Result = 4
-	HCCLInternalError   Result = 6
 	HCCLInvalidArgument Result = 7
 	HCCLInvalidUsage    Result = 8
 	HCCLSocketError     Result = 9

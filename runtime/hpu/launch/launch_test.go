@@ -1,6 +1,6 @@
 //go:build linux && amd64 && !nohpu
 
-package syn_test
+package launch_test
 
 import (
 	"bytes"
@@ -11,20 +11,20 @@ import (
 	"quill/recipes/dl"
 	"quill/recipes/dl/dltest"
 	"quill/recipes/dtype"
-	"quill/runtime/hpu/syn"
+	"quill/runtime/hpu/launch"
 )
 
 const device = 77 // what the library gives
 
-func load(t testing.TB, flags ...string) (*dltest.Fake, *syn.Runtime) {
+func load(t testing.TB, flags ...string) (*dltest.Fake, *launch.Runtime) {
 	t.Helper()
 	lib := dltest.New(t, flags...)
-	rt, err := syn.Load(lib.Library)
+	rt, err := launch.Load(lib.Library)
 	require.NoError(t, err)
 	return lib, rt
 }
 
-func acquire(t testing.TB) (*dltest.Fake, *syn.Runtime, *syn.Device) {
+func acquire(t testing.TB) (*dltest.Fake, *launch.Runtime, *launch.Device) {
 	t.Helper()
 	lib, rt := load(t)
 	d, err := rt.Acquire(3)
@@ -88,7 +88,7 @@ func TestStream(t *testing.T) {
 	mem := []byte{9, 8, 7}
 	require.NoError(t, d.HostMap(mem))
 	require.Equal(t, dltest.Line("synHostMap", device, 3, 9), lib.Trace())
-	tensors := []syn.LaunchTensor{
+	tensors := []launch.Binding{
 		{Address: far, Type: 0, Size: [25]uint64{11, 12, 24: 13}, ID: 5},
 		{Address: far + 128, Type: 6, Size: [25]uint64{21}, ID: 6<<56 | 1},
 	}
@@ -138,8 +138,8 @@ func TestRecipe(t *testing.T) {
 	require.EqualValues(t, 65792, n)
 	tensors, err := r.Tensors()
 	require.NoError(t, err)
-	require.Equal(t, []syn.Tensor{
-		{Name: "tensor0", ID: 0, Section: 4, Offset: 0, DType: dtype.BF16, Dims: []uint64{5}, Input: true},
+	require.Equal(t, []launch.Tensor{
+		{Name: "tensor0", ID: 0, Section: 4, Offset: 0, DType: dtype.BF16, Dims: []uint64{5}},
 		{Name: "tensor1", ID: 1, Section: 5, Offset: 128, DType: dtype.I32, Dims: []uint64{15, 16, 17}},
 	}, tensors)
 
@@ -220,7 +220,7 @@ func TestAllocs(t *testing.T) {
 	}
 }
 
-func step(t testing.TB, rt *syn.Runtime, d *syn.Device) (*syn.Stream, *syn.Event, *syn.Recipe, *syn.Comm, []byte, []syn.LaunchTensor) {
+func step(t testing.TB, rt *launch.Runtime, d *launch.Device) (*launch.Stream, *launch.Event, *launch.Recipe, *launch.Comm, []byte, []launch.Binding) {
 	t.Helper()
 	s, err := d.NewStream()
 	require.NoError(t, err)
@@ -232,10 +232,10 @@ func step(t testing.TB, rt *syn.Runtime, d *syn.Device) (*syn.Stream, *syn.Event
 	require.NoError(t, err)
 	c, err := rt.InitRank(2, id, 0)
 	require.NoError(t, err)
-	return s, e, r, c, make([]byte, 4096), make([]syn.LaunchTensor, 40)
+	return s, e, r, c, make([]byte, 4096), make([]launch.Binding, 40)
 }
 
-func calls(s *syn.Stream, e *syn.Event, r *syn.Recipe, c *syn.Comm, mem []byte, tensors []syn.LaunchTensor) map[string]func() error {
+func calls(s *launch.Stream, e *launch.Event, r *launch.Recipe, c *launch.Comm, mem []byte, tensors []launch.Binding) map[string]func() error {
 	return map[string]func() error{
 		"CopyToDevice":      func() error { return s.CopyToDevice(1, mem) },
 		"CopyToHost":        func() error { return s.CopyToHost(mem, 1) },

@@ -1,4 +1,4 @@
-package syn
+package launch
 
 import (
 	"runtime"
@@ -67,7 +67,7 @@ func (s *Stream) Memset(addr uint64, value byte, bytes uint64) error {
 
 // Launch runs a recipe. All its persistent tensors are in tensors, and those of a section
 // agree on its base. At workspace are as many bytes as [Recipe.Workspace] says.
-func (s *Stream) Launch(r *Recipe, tensors []LaunchTensor, workspace uint64) error {
+func (s *Stream) Launch(r *Recipe, tensors []Binding, workspace uint64) error {
 	runtime.LockOSThread()
 	st := s.rt.fn.Launch.Call(s.handle, unsafe.SliceData(tensors), uint32(len(tensors)), workspace, r.handle, 0)
 	err := s.rt.check("synLaunch", st, r.name)

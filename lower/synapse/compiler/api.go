@@ -1,4 +1,4 @@
-package syn
+package compiler
 
 import "quill/recipes/dl"
 

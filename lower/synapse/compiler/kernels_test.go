@@ -1,4 +1,4 @@
-package syn_test
+package compiler
 
 import (
 	"os"
@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"quill/lower/synapse/syn"
 )
 
 func TestCheckKernels(t *testing.T) {
@@ -25,7 +23,7 @@ func TestCheckKernels(t *testing.T) {
 		{strings.Repeat(have+":", 15) + have, "names 16 libraries, of which the graph compiler opens 15"},
 	} {
 		t.Setenv("GC_KERNEL_PATH", c.path)
-		if err := syn.CheckKernels(); c.want == "" {
+		if err := CheckKernels(); c.want == "" {
 			require.NoError(t, err)
 		} else {
 			require.ErrorContains(t, err, c.want)

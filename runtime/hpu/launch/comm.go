@@ -1,4 +1,4 @@
-package syn
+package launch
 
 import (
 	"fmt"

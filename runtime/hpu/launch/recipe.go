@@ -1,4 +1,4 @@
-package syn
+package launch
 
 import (
 	"fmt"
@@ -53,13 +53,12 @@ type Tensor struct {
 	Type    uint32 // synTensorType; 0 is data
 	DType   dtype.Type
 	Dims    []uint64 // fastest first
-	Input   bool
 }
 
 // Bind is the tensor at an address of the device, which is its section's base and
 // [Tensor.Offset].
-func (t *Tensor) Bind(address uint64) LaunchTensor {
-	b := LaunchTensor{Address: address, Type: t.Type, ID: t.ID}
+func (t *Tensor) Bind(address uint64) Binding {
+	b := Binding{Address: address, Type: t.Type, ID: t.ID}
 	copy(b.Size[:], t.Dims)
 	if len(t.Dims) == 1 {
 		b.Size[1] = 1 // what runs on cards passes [n,1]
@@ -100,7 +99,7 @@ func (x *Recipe) Tensors() ([]Tensor, error) {
 func (i *retrieved) tensor() (Tensor, error) {
 	t := Tensor{
 		Name: dl.CString(i.name[:]), ID: i.id, Section: i.section, Offset: i.offset,
-		Type: i.kind, DType: dataTypes[i.dtype], Input: i.isInput != 0,
+		Type: i.kind, DType: dataTypes[i.dtype],
 	}
 	if t.DType == dtype.Invalid {
 		return t, fmt.Errorf("tensor %s has element type %d, which quill does not have; help: it is not a recipe that quill compiled", t.Name, i.dtype)

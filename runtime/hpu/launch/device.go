@@ -1,15 +1,15 @@
-// Package syn loads recipes of the vendor's format and launches them on a Gaudi 2
+// Package launch loads recipes of the vendor's format and launches them on a Gaudi 2
 // through libSynapse.so.
 //
 //	Runtime ──Acquire──→ Device ──→ Stream  copies, launches, events
 //	   │                    └─────→ memory of device and host
-//	   ├──LoadRecipe──→ Recipe ──Tensors──→ LaunchTensor, bound once
+//	   ├──LoadRecipe──→ Recipe ──Tensors──→ Binding, bound once
 //	   └──InitRank────→ Comm   all-reduce, all-gather on a stream
 //
 // Work that a Stream is given runs in its order, copies, launches and collectives
 // alike; calls return before it is done. Addresses of the device are numbers. What a
 // step calls allocates nothing. One process has one device.
-package syn
+package launch
 
 import (
 	"errors"

@@ -1,66 +1,25 @@
 //go:build linux && amd64 && !nohpu
 
-package syn_test
+package compiler
 
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"quill/lower/synapse/syn"
-	"quill/recipes"
 	"quill/recipes/dl"
 	"quill/recipes/dl/dltest"
-	"quill/recipes/dtype"
 	"quill/recipes/target"
 )
 
-// sample reads a row of weights and updates a state in place after it was read.
-func sample() *recipes.Recipe {
-	const ws = recipes.Workspace
-	return &recipes.Recipe{
-		Name: "decode-seg1",
-		Sections: []recipes.Section{
-			{Name: "weights", Buffer: recipes.Weights, Size: 4096},
-			{Name: "kv", Buffer: recipes.KV, Size: 4096},
-			{Name: "arena", Buffer: recipes.Arena, Size: 4096},
-		},
-		Tensors: []recipes.Tensor{
-			{Name: "x", DType: dtype.BF16, Dims: []int64{16, 2}, Section: 2},
-			{Name: "w", DType: dtype.BF16, Dims: []int64{16, 8}, Section: 0, Offset: 128},
-			{Name: "y", DType: dtype.BF16, Dims: []int64{8, 2}, Section: ws},
-			{Name: "state", DType: dtype.BF16, Dims: []int64{8, 4}, Section: 1},
-			{Name: "index", DType: dtype.I32, Dims: []int64{2}, Section: 2, Offset: 512},
-			{Name: "state.next", DType: dtype.BF16, Dims: []int64{8, 4}, Section: 1},
-			{Name: "read", DType: dtype.BF16, Dims: []int64{8, 2}, Section: 2, Offset: 1024},
-			{Name: "unused", DType: dtype.F32, Dims: []int64{3}, Section: 2, Offset: 2048},
-		},
-		Nodes: []recipes.Node{
-			{
-				Name: "n0", GUID: "gemm", In: []int{0, 1}, Out: []int{2}, Origin: "layer 3 attn.q",
-				Params: &recipes.Params{Struct: "synGEMMParams", Fields: []recipes.Field{
-					{Name: "transpose_a", Type: recipes.U8, Ints: []int64{0}}, {Name: "transpose_b", Type: recipes.U8, Ints: []int64{1}},
-				}},
-			},
-			{
-				Name: "n1", GUID: "gather_fwd_bf16", In: []int{3, 4}, Out: []int{6}, Origin: "layer 3 kv_read",
-				Params: &recipes.Params{Struct: "ns_GatherKernel::Params", Fields: []recipes.Field{{Name: "axis", Type: recipes.I32, Ints: []int64{1}}}},
-			},
-			{
-				Name: "n2", GUID: "index_copy_fwd_bf16", In: []int{3, 4, 2}, Out: []int{5}, After: []int{1}, Origin: "layer 3 kv_write",
-				Params: &recipes.Params{Struct: "ns_IndexCopy::Params", Fields: []recipes.Field{{Name: "axis", Type: recipes.I32, Ints: []int64{0}}}},
-			},
-		},
-	}
-}
-
-func load(t *testing.T, flags ...string) (*dltest.Fake, *syn.Compiler, *target.Profile) {
+func load(t *testing.T, flags ...string) (*dltest.Fake, *Compiler, *target.Profile) {
 	t.Helper()
 	lib := dltest.New(t, flags...)
-	c, err := syn.Load(lib.Library)
+	c, err := Load(lib.Library)
 	require.NoError(t, err)
 	require.Equal(t, "synInitialize\n", lib.Trace())
 	p, err := target.Load(target.Names()[0])
@@ -73,8 +32,9 @@ const graph = 0x1000
 // The whole order of calls, with all arguments.
 func TestBuild(t *testing.T) {
 	lib, c, p := load(t)
-	g, err := c.Build(sample(), p)
+	g, err := c.build(sample(), p)
 	require.NoError(t, err)
+	require.EqualValues(t, graph, g)
 	const weights, kv, arena = 0x1010, 0x1020, 0x1030
 	const x, w, y, state, index, next, read = 0x1040, 0x1050, 0x1060, 0x1070, 0x1080, 0x1090, 0x10a0
 	l := dltest.Line
@@ -101,32 +61,57 @@ func TestBuild(t *testing.T) {
 		l("synNodeCreateWithId", graph, state, index, y, "->", next, "[", 0, 0, 0, 0, "]", `"index_copy_fwd_bf16" "n2"`, 0, 0) +
 		l("synNodeDependencySet", graph, uint64(1<<64-1), 1) // its id is one less
 	require.Equal(t, want, lib.Trace())
-	require.NoError(t, g.Destroy())
-	require.Equal(t, l("synGraphDestroy", graph), lib.Trace())
 }
 
+// resultCalls are those that follow the building of the sample's graph.
+func resultCalls(compile, path string) []string {
+	const recipe = 0x10b0
+	l := dltest.Line
+	return []string{
+		l(compile, graph, `"decode-seg1" NULL`, recipe), l("synGraphDestroy", graph),
+		l("synRecipeSerialize", recipe, `"`+path+`"`), l("synRecipeGetAttribute", 2, recipe), l("synRecipeDestroy", recipe),
+	}
+}
+
+// behindBuild is what was called since the sample's graph was built.
+func behindBuild(lib *dltest.Fake) string {
+	trace := lib.Trace()
+	_, behind, _ := strings.Cut(trace[strings.LastIndex(trace, "synNodeDependencySet"):], "\n")
+	return behind
+}
+
+// A graph is compiled, written and given back, and so is what was compiled.
 func TestCompile(t *testing.T) {
 	for _, v := range []struct{ flag, compile string }{{"-DNEW", "synGraphCompileV2"}, {"-DOLD", "synGraphCompile"}} {
 		lib, c, p := load(t, v.flag)
-		g, err := c.Build(sample(), p)
-		require.NoError(t, err)
-		lib.Trace()
-		x, err := g.Compile("seg1")
-		require.NoError(t, err)
-		require.NoError(t, g.Destroy())
 		path := filepath.Join(t.TempDir(), "a.recipe")
-		require.NoError(t, x.Serialize(path))
-		workspace, programs, err := x.Sizes()
+		workspace, programs, err := c.Compile(sample(), p, path)
 		require.NoError(t, err)
 		require.EqualValues(t, 1000, workspace)
 		require.EqualValues(t, 1006, programs)
-		require.NoError(t, x.Destroy())
+		require.Equal(t, strings.Join(resultCalls(v.compile, path), ""), behindBuild(lib))
 		require.NoError(t, c.Close())
-		l, recipe := dltest.Line, 0x1000
-		require.Equal(t, l(v.compile, graph, `"seg1" NULL`, recipe)+l("synGraphDestroy", graph)+l("synRecipeSerialize", recipe, `"`+path+`"`)+
-			l("synRecipeGetAttribute", 2, recipe)+l("synRecipeDestroy", recipe)+l("synDestroy"), lib.Trace())
-		_, err = g.Compile("seg1")
-		require.EqualError(t, err, "recipe decode-seg1: its graph was compiled before, which the library does once")
+		require.Equal(t, "synDestroy\n", lib.Trace())
+	}
+}
+
+// Whatever fails behind the compile is told, and all else is given back.
+func TestResultFails(t *testing.T) {
+	lib, c, p := load(t)
+	for fails, want := range map[string]string{
+		"synGraphDestroy":       "recipe decode-seg1: synGraphDestroy: status 26",
+		"synRecipeSerialize":    "recipe decode-seg1: a.recipe: synRecipeSerialize: status 26",
+		"synRecipeGetAttribute": "recipe decode-seg1: synRecipeGetAttribute: status 26",
+		"synRecipeDestroy":      "recipe decode-seg1: synRecipeDestroy: status 26",
+	} {
+		lib.Fail(fails, 26, "")
+		_, _, err := c.Compile(sample(), p, "a.recipe")
+		require.ErrorContains(t, err, want)
+		calls := resultCalls("synGraphCompileV2", "a.recipe")
+		if fails == "synGraphDestroy" {
+			calls = slices.Delete(calls, 2, 3) // then nothing is written
+		}
+		require.Equal(t, strings.Join(calls, ""), behindBuild(lib), fails)
 	}
 }
 
@@ -149,7 +134,7 @@ func TestBuildFails(t *testing.T) {
 			"y bf16[8 2], gives state.next bf16[8 4], parameters ns_IndexCopy::Params: synNodeDependencySet",
 	} {
 		lib.Fail(call, 26, "said so")
-		_, err := c.Build(sample(), p)
+		_, _, err := c.Compile(sample(), p, "a.recipe")
 		require.ErrorContains(t, err, want)
 		require.ErrorContains(t, err, "said so")
 		require.ErrorIs(t, err, dl.StatusFail)
@@ -159,11 +144,11 @@ func TestBuildFails(t *testing.T) {
 
 	r := sample()
 	r.Tensors[6].Name = "x"
-	_, err := c.Build(r, p)
+	_, _, err := c.Compile(r, p, "a.recipe")
 	require.ErrorContains(t, err, "recipe decode-seg1: tensor x: want a name that no other tensor has")
 	r = sample()
 	r.Nodes[2].After = nil
-	_, err = c.Build(r, p)
+	_, _, err = c.Compile(r, p, "a.recipe")
 	require.ErrorContains(t, err, "n2 (index_copy_fwd_bf16")
 	require.Empty(t, lib.Trace(), "a recipe that is refused never reaches the library")
 }
@@ -180,25 +165,22 @@ func TestCompileFails(t *testing.T) {
 	} {
 		t.Setenv("GC_KERNEL_PATH", v.path)
 		lib, c, p := load(t, v.flag)
-		g, err := c.Build(sample(), p)
-		require.NoError(t, err)
-		lib.Trace()
 		lib.Fail(v.call, 26, "pass loadTpcKernels failed")
-		_, err = g.Compile("seg1")
+		_, _, err := c.Compile(sample(), p, "a.recipe")
 		require.ErrorIs(t, err, dl.StatusFail)
 		require.ErrorContains(t, err, v.want)
 		if v.not != "" {
 			require.NotContains(t, err.Error(), v.not)
 		}
-		if v.flag == "-DNEW" {
-			require.Contains(t, lib.Trace(), "synErrorDestroy 1\n")
-		}
+		trace := lib.Trace()
+		require.Equal(t, v.flag == "-DNEW", strings.Contains(trace, "synErrorDestroy 1\n"))
+		require.True(t, strings.HasSuffix(trace, dltest.Line("synGraphDestroy", graph)), trace)
 	}
 }
 
 func TestLoadPartial(t *testing.T) {
 	lib := dltest.New(t, "-DPARTIAL")
-	_, err := syn.Load(lib.Library)
+	_, err := Load(lib.Library)
 	require.ErrorContains(t, err, "libfake.so does not export synGraphSetAttributes, synSectionCreate; help: ")
 	require.Empty(t, lib.Trace())
 }

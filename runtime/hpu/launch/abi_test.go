@@ -1,4 +1,4 @@
-package syn
+package launch
 
 import (
 	"reflect"
@@ -15,7 +15,7 @@ func TestABI(t *testing.T) {
 	a, err := dltest.Read("../../../recipes/dl/testdata/abi.json")
 	require.NoError(t, err)
 	structs := map[string]reflect.Type{
-		"synLaunchTensorInfo":          reflect.TypeFor[LaunchTensor](),
+		"synLaunchTensorInfo":          reflect.TypeFor[Binding](),
 		"synRetrievedLaunchTensorInfo": reflect.TypeFor[retrieved](),
 		"hcclUniqueId":                 reflect.TypeFor[dl.UniqueID](),
 	}
@@ -56,10 +56,10 @@ func TestABI(t *testing.T) {
 	}
 }
 
-func TestBindLaunchTensor(t *testing.T) {
+func TestBinding(t *testing.T) {
 	v := Tensor{ID: 7, Type: 3, Dims: []uint64{640}}
 	b := v.Bind(0x1000)
-	require.Equal(t, LaunchTensor{Address: 0x1000, Type: 3, ID: 7, Size: [25]uint64{640, 1}}, b, "1-D tensors have sizes [n,1]")
+	require.Equal(t, Binding{Address: 0x1000, Type: 3, ID: 7, Size: [25]uint64{640, 1}}, b, "1-D tensors have sizes [n,1]")
 	v.Dims = []uint64{5, 6, 7}
 	require.Equal(t, [25]uint64{5, 6, 7}, ptr(v.Bind(0)).Size)
 }

@@ -1,11 +1,12 @@
-// Package syn compiles recipes with the vendor's graph compiler, which is in
+// Package compiler compiles recipes with the vendor's graph compiler, which is in
 // libSynapse.so and needs no device.
 //
-//	Compiler ──Build──→ Graph ──Compile──→ Compiled ──Serialize──→ file for the runtime
+//	Load ──→ Compiler ──Compile──→ file for the runtime
+//	           recipe → graph of the library → compiled → serialized
 //
 // The library may compile several graphs at once, but parts of it were seen to share
 // state between threads: processes are the safe way to compile in parallel.
-package syn
+package compiler
 
 import (
 	"fmt"
@@ -14,10 +15,6 @@ import (
 
 	"quill/recipes/dl"
 )
-
-// GraphVersion names how Build makes the graph of a recipe: what was compiled of other
-// graphs is of no use to it. It is raised whenever a recipe's graph becomes another one.
-const GraphVersion = "1 inference"
 
 // Compiler is the library's part that compiles.
 type Compiler struct {
@@ -34,8 +31,7 @@ func Load(lib *dl.Library) (*Compiler, error) {
 	return c, lib.Start()
 }
 
-// Close ends the use of the library. Graphs and what was compiled must have been
-// destroyed.
+// Close ends the use of the library.
 func (c *Compiler) Close() error { return c.lib.Stop() }
 
 // Version is the version of the installed software: what is compiled needs the same one

@@ -1,4 +1,4 @@
-package syn
+package launch
 
 import (
 	"unsafe"
@@ -67,10 +67,10 @@ type collectives struct {
 	AllGather allGatherFunc `sym:"hcclAllGather"`
 }
 
-// LaunchTensor binds a persistent tensor of a recipe to an address of the device
+// Binding binds a persistent tensor of a recipe to an address of the device
 // (synLaunchTensorInfo). A caller keeps those of a launch and changes addresses only.
 // [Tensor.Bind] makes them.
-type LaunchTensor struct {
+type Binding struct {
 	name    uintptr `c:"tensorName"` // NULL: tensors are found by ID
 	Address uint64  `c:"pTensorAddress"`
 	Type    uint32  `c:"tensorType"` // as it was compiled
@@ -93,7 +93,7 @@ type retrieved struct {
 	_       [3]uint8
 	section uint32 `c:"tensorSectionId"`
 	offset  uint64 `c:"tensorOffsetInSection"`
-	isInput uint8  `c:"isInput"`
+	_       uint8  `c:"isInput"`
 	_       [3]uint8
 	_       [10]uint32 `c:"reserved"`
 	_       uint32
@@ -110,7 +110,7 @@ type (
 	allGatherFunc uintptr
 )
 
-func (f launchFunc) Call(stream dl.Handle, tensors *LaunchTensor, n uint32, workspace uint64, recipe dl.Handle, flags uint32) dl.Status {
+func (f launchFunc) Call(stream dl.Handle, tensors *Binding, n uint32, workspace uint64, recipe dl.Handle, flags uint32) dl.Status {
 	return dl.Status(dl.Call(uintptr(f), uintptr(stream), uintptr(unsafe.Pointer(tensors)), uintptr(n), uintptr(workspace), uintptr(recipe), uintptr(flags), 0))
 }
 
