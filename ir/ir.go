@@ -121,8 +121,8 @@ type Source struct {
 	// the result is axis Perm[i]. Empty means as it is.
 	Reshape []int64
 	Perm    []int64
-	// Rows, if not empty, are the first and the last but one of axis 0 that are taken of
-	// that view.
+	// Rows, if not empty, are the first of axis 0 that is taken of that view, and the one
+	// after the last.
 	Rows []int64
 	// Plus is added to every element, in f32 before the one rounding to the weight's type.
 	Plus float64
