@@ -121,8 +121,8 @@ type Source struct {
 	// the result is axis Perm[i]. Empty means as it is.
 	Reshape []int64
 	Perm    []int64
-	// Rows, if not empty, are the first and the last but one of axis 0 that are taken of
-	// that view.
+	// Rows, if not empty, are the first of axis 0 that is taken of that view, and the one
+	// after the last.
 	Rows []int64
 	// Times, if not 0, multiplies every element, and then Plus is added, each in f32 and
 	// rounded to the weight's type, which the elements have before.

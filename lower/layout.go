@@ -317,7 +317,7 @@ func (l *layout) ownGroup(args []*ir.Param) *group {
 			continue
 		}
 		at := l.weights[weightKey(p)]
-		if at != nil && at.group.follows(own) && !at.group.run && oncePerFamily(l.users[weightKey(p)]) {
+		if at != nil && at.group.follows(own) && oncePerFamily(l.users[weightKey(p)]) {
 			own = at.group
 		}
 	}

@@ -1,6 +1,7 @@
 package lower
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -62,6 +63,38 @@ func @f(
 		seen[w.Offset] = true
 	}
 	require.Len(t, seen, 6)
+}
+
+// Weights that only one family has lie behind the newest that its launch has to itself in
+// every family, and apart where it shares all with others of its family.
+func TestWeightsOfOneFamily(t *testing.T) {
+	t.Parallel()
+	const layer = "  %%%[1]s = matmul %%%[2]s, %%%[3]s {trans_b = false, dtype = f32}\n"
+	module := func(body string, weights ...string) *ir.Module {
+		text := "module @m {level = model, tp = 1}\nfunc @f(input %x: i32[2], weight %e: f32[8, 4] = \"e\""
+		for _, w := range weights {
+			text += fmt.Sprintf(", weight %%%[1]s: f32[4, 4] = %[1]q", w)
+		}
+		m, err := ir.VerifyText("test.qir", []byte(text+") -> (output y: f32[2, 4]) {\n  %h = gather %e, %x {axis = 0}\n  graph_break \"layer\"\n"+body+"  graph_break \"end\"\n  %y = silu %z\n  return %y\n}\n"))
+		require.NoError(t, err)
+		require.NoError(t, passes.Run(t.Context(), m, passes.Default()))
+		return m
+	}
+	of := func(to, from, w string) string { return fmt.Sprintf(layer, to, from, w) }
+	const next = "  graph_break \"layer\"\n"
+	lay := newLayout()
+	require.NoError(t, lay.reserve([]*ir.Module{
+		module(of("a", "h", "w0")+next+of("b", "a", "w1")+next+of("z", "b", "s"), "w0", "w1", "s"),
+		module(of("a", "h", "w0")+of("b", "a", "w1")+of("c", "b", "new")+next+of("d", "c", "s")+next+of("g", "d", "s")+of("z", "g", "far"), "w0", "w1", "new", "s", "far"),
+	}))
+	at := map[string]*place{}
+	for _, s := range lay.list {
+		at[s.Tensor] = s.at
+	}
+	require.Same(t, at["w1"].group, at["new"].group)
+	require.Greater(t, at["new"].offset, at["w1"].offset)
+	require.NotSame(t, at["w0"].group, at["w1"].group)
+	require.NotSame(t, at["s"].group, at["far"].group, "two launches of a family have it")
 }
 
 // What a plan cannot express is an error, not a wrong plan.

@@ -25,7 +25,9 @@ type stripe struct {
 }
 
 // placeLayers gives intervals that hold values of several layers their places from base
-// and returns where they end. They lie in stripes unless that takes more memory.
+// and returns where they end. They lie in stripes unless that takes more than a third more
+// memory. It takes more where states are too large for one op: what is written to the last
+// of them could lie where the sums over the history of the first were.
 func (p *planner) placeLayers(l *liveness, base int64, list []*interval) (end int64, err error) {
 	stripes, err := l.stripes(list, p.entry)
 	if err != nil {
@@ -45,7 +47,7 @@ func (p *planner) placeLayers(l *liveness, base int64, list []*interval) (end in
 			all = append(all, &iv.Interval)
 		}
 	}
-	if end = recipes.PlaceIntervals(base, all); end > least {
+	if end = recipes.PlaceIntervals(base, all); 3*(end-base) > 4*(least-base) {
 		return l.placeIntervals(base, list, p.entry), nil
 	}
 	for _, g := range stripes {

@@ -92,6 +92,25 @@ func TestFewSectionsMoveOfInklingSmall(t *testing.T) {
 	}
 }
 
+// Nor do more where the states of all layers are too large for one op: with 16 Ki blocks they
+// are read and written in four groups.
+func TestFewSectionsMoveOfManyBlocks(t *testing.T) {
+	t.Parallel()
+	buckets := []string{"decode/b=1,n=16", "decode/b=16,n=352"}
+	b := compileDeepWith(t, 42, func(d *Deployment) { d.KVBlocks = 16384 }, func(b recipes.Bucket) bool { return slices.Contains(buckets, b.String()) })
+	require.Len(t, b.Sets[0].Plans, len(buckets))
+	reads := 0
+	eachLaunch(b, &b.Sets[0].Plans[0], func(_ int, _ *recipes.Launch, r *recipes.Recipe) {
+		for _, n := range r.Nodes {
+			if n.Origin == "conv.history" && strings.HasPrefix(n.GUID, "gather") {
+				reads++
+			}
+		}
+	})
+	require.Greater(t, reads, 2, "the states of hidden rows are one group, and those of keys and values")
+	fewMove(t, "many blocks", b)
+}
+
 // A value that one launch has elsewhere is seen: it moves there and back.
 func TestMovedValueIsSeen(t *testing.T) {
 	t.Parallel()

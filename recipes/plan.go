@@ -133,8 +133,8 @@ type Weight struct {
 	// Empty means as it is.
 	Reshape []int64 `json:"reshape,omitempty"`
 	Perm    []int   `json:"perm,omitempty"`
-	// Rows, if not empty, are the first and the last but one of axis 0 that are taken of
-	// that view.
+	// Rows, if not empty, are the first of axis 0 that is taken of that view, and the one
+	// after the last.
 	Rows []int64 `json:"rows,omitempty"`
 	// Times, if not 0, multiplies every element, and then Plus is added, each in f32 and
 	// rounded to DType, which the elements have before.
