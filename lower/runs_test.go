@@ -115,13 +115,16 @@ func requireApart(t *testing.T, p *planner) {
 }
 
 // convs is a decode step of some layers with a convolution of some channels each.
-func convs(layers, channels int) string {
+func convs(layers, channels int) string { return convsOf(layers, channels, 4, 5) }
+
+// convsOf has other numbers of taps and of rows of the states.
+func convsOf(layers, channels, taps, rows int) string {
 	var b, body strings.Builder
 	fmt.Fprintf(&b, "module @m {level = model, tp = 1}\nfunc @f(\n  input %%i: i32[2], input %%from: i32[2], input %%to: i32[2], weight %%e: f32[8, %d] = \"e\"", channels)
 	result, names := "", ""
 	for l := range layers {
-		fmt.Fprintf(&b, ",\n  weight %%w%d: f32[4, %d] = \"w%d\", weight %%p%d: f32[%d, %d] = \"p%d\", state %%conv.%d: f32[5, 3, %d]", l, channels, l, l, channels, channels, l, l, channels)
-		result += fmt.Sprintf(", state conv.%d: f32[5, 3, %d]", l, channels)
+		fmt.Fprintf(&b, ",\n  weight %%w%d: f32[%d, %d] = \"w%d\", weight %%p%d: f32[%d, %d] = \"p%d\", state %%conv.%d: f32[%d, %d, %d]", l, taps, channels, l, l, channels, channels, l, l, rows, taps-1, channels)
+		result += fmt.Sprintf(", state conv.%d: f32[%d, %d, %d]", l, rows, taps-1, channels)
 		names += fmt.Sprintf(", %%s%d", l)
 	}
 	in := "%h"
@@ -133,10 +136,10 @@ func convs(layers, channels int) string {
   %%y%[1]d = reshape %%x%[1]d {shape = [2, 1, %[3]d]} loc(%[1]d, "conv")
   %%z%[1]d = concat %%r%[1]d, %%y%[1]d {axis = 1} loc(%[1]d, "conv")
   %%c%[1]d = short_conv %%z%[1]d, %%w%[1]d loc(%[1]d, "conv")
-  %%k%[1]d = slice %%z%[1]d {axis = 1, start = 1, stop = 4} loc(%[1]d, "conv")
+  %%k%[1]d = slice %%z%[1]d {axis = 1, start = 1, stop = %[4]d} loc(%[1]d, "conv")
   %%s%[1]d = conv_write %%conv.%[1]d, %%to, %%k%[1]d loc(%[1]d, "conv")
   %%o%[1]d = reshape %%c%[1]d {shape = [2, %[3]d]} loc(%[1]d, "conv")
-`, l, in, channels)
+`, l, in, channels, taps)
 		in = fmt.Sprintf("%%o%d", l)
 	}
 	fmt.Fprintf(&b, "\n) -> (output y: f32[2, %d]%s) {\n%s  graph_break \"end\"\n  %%v = silu %s\n  return %%v%s\n}\n", channels, result, body.String(), in, names)

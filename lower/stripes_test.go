@@ -228,6 +228,22 @@ func TestStripes(t *testing.T) {
 	}
 }
 
+// Stripes may take a third more memory, not more: here new rows of the last of three groups
+// could lie where sums of the first were, and nothing of the history stays.
+func TestStripesTakeLittleMore(t *testing.T) {
+	t.Parallel()
+	p, _, err := planOf(t, convsOf(6, 128, 2, 1<<23-1)) // two states have less than 2³¹ elements
+	require.NoError(t, err)
+	require.Equal(t, 3, guids(p)["index_copy_fwd_f32"])
+	require.Empty(t, p.stripes)
+	requireApart(t, p)
+	p, _, err = planOf(t, convsOf(6, 128, 4, 1<<21))
+	require.NoError(t, err)
+	require.Equal(t, 3, guids(p)["index_copy_fwd_f32"])
+	require.NotEmpty(t, p.stripes, "here all rows but one stay")
+	requireApart(t, p)
+}
+
 // Sums and new rows of a convolution are one section of a layer's launch.
 func TestConvolutionsAreInStripes(t *testing.T) {
 	t.Parallel()
