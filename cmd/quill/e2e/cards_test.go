@@ -94,7 +94,8 @@ func TestCardsAreTheHost(t *testing.T) {
 		{"nano-small", 2, "moe: fused\n"},
 		{"nano-big", 1, "moe: gather\n"},
 		{"nano-big", 2, "moe: fused\nattention: plain\n"},
-		{"nano-big", 4, "moe: gather\n"}, // its heads cannot be divided by 8
+		{"nano-big", 4, "moe: fused\n"},
+		{"nano-big", 8, "moe: gather\n"},
 	} {
 		for _, precision := range []string{"f32", "bf16"} {
 			d := nano(c.model, c.tp, 8, precision)
